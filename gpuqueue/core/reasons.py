@@ -1,0 +1,103 @@
+"""Every "why not" and every "why ended": a code, its fields, and its one sentence (rules S5, Z1).
+
+A reason is data until somebody reads it: the store keeps code and fields, `sentence` makes the words. A test
+walks the table and proves that every code has a sentence and that every field a sentence uses is declared.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from gpuqueue.wire.units import format_mib, format_seconds
+
+
+class ReasonCode(StrEnum):
+    # why a job waits (verdicts)
+    NEXT = "next"  # starts at the coming tick
+    VRAM = "vram"
+    FOREIGN_VRAM = "foreign_vram"
+    HELD_BACK = "held_back"
+    QUOTA = "quota"
+    BEHIND = "behind"  # a job of its class before it is blocked by VRAM (S4)
+    BACKOFF = "backoff"
+    HOLD = "hold"
+    DRAINED = "drained"
+    NO_CARD_MATCHES = "no_card_matches"
+    TENANTS = "tenants"
+    IMPOSSIBLE = "impossible"  # a later change made it so (Q5)
+    CARDS_UNREADABLE = "cards_unreadable"
+    # why a job ended or was stopped
+    SUCCEEDED = "succeeded"
+    EXITED = "exited"
+    SIGNALLED = "signalled"
+    LOST = "lost"
+    FAILED_START = "failed_start"
+    CANCELLED = "cancelled"
+    REQUEUED = "requeued"
+    IDLE = "idle"
+    STALLED = "stalled"
+    OVERUSE = "overuse"
+    OVERUSE_QUOTA = "overuse_quota"
+    LIMIT = "limit"
+    CRASH_LOOP = "crash_loop"
+    TOO_MANY_RESTARTS = "too_many_restarts"
+    OUT_OF_MEMORY = "out_of_memory"
+    NO_RETRY = "no_retry"  # the cause says that another try would fail the same way (R5)
+    REBOOT = "reboot"
+    CARD_LOST = "card_lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    code: ReasonCode
+    fields: Mapping[str, str | int] = field(default_factory=dict)
+
+
+# Field names end in their unit: `_mib` is printed as GiB, `_s` as a duration, the rest as it is.
+SENTENCES: dict[ReasonCode, str] = {
+    ReasonCode.NEXT: "starts next",
+    ReasonCode.VRAM: "needs {need_mib} on one card, {free_mib} is free: {holders}",
+    ReasonCode.FOREIGN_VRAM: "needs {need_mib} on one card: {foreign_mib} of card {card} is held outside the queue by {strangers}",
+    ReasonCode.HELD_BACK: "needs {need_mib}, {free_mib} is free for {job_class} jobs: {held_back_mib} of card {card} is held back for light jobs",
+    ReasonCode.QUOTA: "{account} uses {used_mib} of its {nominal_mib} {job_class} quota; {need_mib} more does not fit: {holders}",
+    ReasonCode.BEHIND: "behind job {head} of {head_account}, which needs {head_need_mib} first",
+    ReasonCode.BACKOFF: "failed {failures} in a row; next try in {wait_s}",
+    ReasonCode.HOLD: "on hold by {actor}",
+    ReasonCode.DRAINED: "card {card} is drained: {why}",
+    ReasonCode.NO_CARD_MATCHES: "no card matches {wanted}",
+    ReasonCode.TENANTS: "card {card} already has {tenants} tenants, the most the admin allows",
+    ReasonCode.IMPOSSIBLE: "can no longer run here: {why}",
+    ReasonCode.CARDS_UNREADABLE: "the cards cannot be read: {why}",
+    ReasonCode.SUCCEEDED: "finished",
+    ReasonCode.EXITED: "exited with status {status}",
+    ReasonCode.SIGNALLED: "killed by {signal}, not by gpuqueue",
+    ReasonCode.LOST: "its exit status is lost: {why}",
+    ReasonCode.FAILED_START: "could not start: {why}",
+    ReasonCode.CANCELLED: "cancelled by {actor}",
+    ReasonCode.REQUEUED: "requeued by {actor}",
+    ReasonCode.IDLE: "idle for {idle_s}: GPU {gpu_percent} %, {cpu_cores} CPU cores, {io} of I/O on average; limit {window_s}",
+    ReasonCode.STALLED: "GPU idle for {idle_s} while CPU or I/O was busy ({cpu_cores} cores, {io}); limit {window_s}",
+    ReasonCode.OVERUSE: "declared {claim_mib}, used {used_mib} while card {card} was over-committed",
+    ReasonCode.OVERUSE_QUOTA: "declared {claim_mib}, used {used_mib}, which is more than {account} may hold here ({allowed_mib})",
+    ReasonCode.LIMIT: "ran {ran_s}, its time limit is {limit_s}",
+    ReasonCode.CRASH_LOOP: "failed {failures} times in a row without a newer checkpoint; last: {last}",
+    ReasonCode.TOO_MANY_RESTARTS: "restarted {restarts} times within 24h; last: {last}",
+    ReasonCode.OUT_OF_MEMORY: "ran out of GPU memory: {advice}",
+    ReasonCode.NO_RETRY: "{last}; not retried: {advice}",
+    ReasonCode.REBOOT: "the machine restarted",
+    ReasonCode.CARD_LOST: "card {card} failed: {why}",
+}
+
+
+def sentence(reason: Reason) -> str:
+    """The reason as one line of plain words."""
+    words = {name: _words(name, value) for name, value in reason.fields.items()}
+    return SENTENCES[reason.code].format_map(words)
+
+
+def _words(name: str, value: str | int) -> str:
+    if isinstance(value, int) and name.endswith("_mib"):
+        return format_mib(value)
+    if isinstance(value, int) and name.endswith("_s"):
+        return format_seconds(value)
+    return str(value)
