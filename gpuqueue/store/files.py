@@ -10,14 +10,17 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+from sqlalchemy import Engine
+
 from gpuqueue.store.faults import in_plain_words, restore_hint, unavailable
 
 # SQLite's WAL needs shared memory and locks that these do not give between machines, some not even on one.
 NETWORK_FILE_SYSTEMS = frozenset(
-    "nfs nfs3 nfs4 cifs smb3 smbfs smb2 ncpfs afs coda lustre gpfs beegfs ceph glusterfs orangefs pvfs2 ocfs2 gfs2"
-    " panfs 9p davfs fuse.sshfs fuse.glusterfs fuse.ceph fuse.ceph-fuse fuse.s3fs fuse.rclone fuse.juicefs"
-    " fuse.mfs fuse.moosefs fuse.davfs fuse.curlftpfs fuse.smbnetfs fuse.gcsfuse fuse.goofys fuse.lizardfs".split()
-)
+    (
+        "9p afs beegfs ceph cifs coda curlftpfs davfs gcsfuse gfs2 glusterfs gpfs juicefs lizardfs lustre mfs moosefs"
+        " ncpfs nfs nfs3 nfs4 ocfs2 orangefs panfs pvfs2 rclone s3fs smb2 smb3 smbfs smbnetfs sshfs"
+    ).split()
+)  # also behind FUSE, as in fuse.sshfs
 _MAGIC = b"SQLite format 3\0"
 
 
@@ -25,7 +28,7 @@ def refuse_network_file_system(directory: Path, mountinfo: Path = Path("/proc/se
     """Raises GpuqueueError(UNAVAILABLE) where `directory` is on a file system that other machines share.
     Read from the mount table, since statfs cannot tell one FUSE file system from another."""
     kind = file_system_of(directory, mountinfo.read_text(encoding="utf-8", errors="surrogateescape"))
-    if kind in NETWORK_FILE_SYSTEMS:
+    if kind.removeprefix("fuse.") in NETWORK_FILE_SYSTEMS:
         raise unavailable(
             f"{directory} is on a network file system ({kind}), where a SQLite database breaks",
             "put state_dir on a local disk, for example /var/lib/gpuqueue",
@@ -83,12 +86,12 @@ def keep_private(path: Path) -> None:
             companion.chmod(0o600)
 
 
-def refuse_damage(path: Path, connection: sqlite3.Connection) -> None:
+def refuse_damage(path: Path, engine: Engine) -> None:
     """Raises GpuqueueError(UNAVAILABLE) unless SQLite finds every page, index and reference in order."""
-    with in_plain_words(path):
-        findings = [row[0] for row in connection.execute("PRAGMA integrity_check(3)")]
-        findings = [] if findings == ["ok"] else findings
-        findings += [f"a row of {row[0]} refers to nothing" for row in connection.execute("PRAGMA foreign_key_check")]
+    with in_plain_words(path), engine.connect() as connection:
+        findings = [str(row[0]) for row in connection.exec_driver_sql("PRAGMA integrity_check(3)") if row[0] != "ok"]
+        for row in connection.exec_driver_sql("PRAGMA foreign_key_check"):
+            findings.append(f"a row of {row[0]} refers to nothing")
     if findings:
         raise unavailable(f"{path} is damaged: {findings[0]}", restore_hint(path))
 

@@ -4,9 +4,7 @@ import os
 import sqlite3
 from pathlib import Path
 
-from sqlalchemy import Engine
-
-from gpuqueue.store.faults import in_plain_words, restore_hint, unavailable
+from gpuqueue.store.faults import restore_hint, unavailable
 from gpuqueue.store.files import is_there, keep_private, move_into_place, refuse_damage, refuse_network_file_system
 from gpuqueue.store.schema import MIGRATIONS, bring_up_to_date
 from gpuqueue.store.sqlite import SqliteStore, connect
@@ -29,7 +27,7 @@ def open_store(path: Path, migrations: Path = MIGRATIONS) -> SqliteStore:
     keep_private(path)
     engine = connect(path)
     try:
-        _check(path, engine)
+        refuse_damage(path, engine)
         bring_up_to_date(path, engine, migrations)
         return _readable(SqliteStore(path, engine), path)
     except BaseException:
@@ -53,15 +51,6 @@ def _create(path: Path, migrations: Path) -> None:
     finally:
         engine.dispose()
     move_into_place(unfinished, path)
-
-
-def _check(path: Path, engine: Engine) -> None:
-    with in_plain_words(path):
-        raw = engine.raw_connection()
-    try:
-        refuse_damage(path, raw.driver_connection)
-    finally:
-        raw.close()
 
 
 def _readable(store: SqliteStore, path: Path) -> SqliteStore:

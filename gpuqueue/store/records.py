@@ -28,7 +28,8 @@ def decode(kind: type[T], text: str, **extra: Any) -> T:
     values = json.loads(text)
     if not isinstance(values, dict):
         raise TypeError(f"not a record of {kind.__name__}")
-    made: T = _reader(kind)({**values, **extra})
+    hint: Any = kind
+    made: T = _reader(hint)({**values, **extra})
     return made
 
 

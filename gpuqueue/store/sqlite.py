@@ -11,37 +11,39 @@ from pathlib import Path
 from threading import RLock
 from typing import Any
 
-from sqlalchemy import Engine, create_engine, event, func
+from sqlalchemy import Engine, Row, bindparam, create_engine, delete, event, select, update
 from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import StaticPool
-from sqlmodel import Session, SQLModel, delete, select, update
+from sqlmodel import Session
 
 from gpuqueue.core.model import Attempt, AttemptPhase, Job
 from gpuqueue.core.policy import Nominal
-from gpuqueue.store import tables
 from gpuqueue.store.faults import in_plain_words
 from gpuqueue.store.files import copy_database
 from gpuqueue.store.records import decode, encode
+from gpuqueue.store.tables import ATTEMPT, CLOCK, DRAINED, EVENT, JOB, QUOTA, REQUEST, USAGE
 from gpuqueue.wire.jobs import EventView, SubmitRequest
 from gpuqueue.wire.states import FINAL_STATES, JobState
 
-JOB, REQUEST, ATTEMPT, EVENT, QUOTA, USAGE, DRAINED, CLOCK = (
-    SQLModel.metadata.tables[str(row.__tablename__)]
-    for row in (
-        tables.JobRow,
-        tables.RequestRow,
-        tables.AttemptRow,
-        tables.EventRow,
-        tables.QuotaRow,
-        tables.UsageRow,
-        tables.DrainedRow,
-        tables.ClockRow,
-    )
-)
 OPEN = sorted(set(JobState) - FINAL_STATES)
 HELD = sorted(set(AttemptPhase) - {AttemptPhase.ENDED})
 BUSY_TIMEOUT_S = 5
+
+# What a tick says again and again, built once.
+_JOBS = select(JOB.c.id, JOB.c.record)
+_OPEN_JOBS = _JOBS.where(JOB.c.state.in_(OPEN)).order_by(JOB.c.id)
+_SAVE_JOB = (
+    update(JOB)
+    .where(JOB.c.id == bindparam("job_id"), JOB.c.state == bindparam("expect"))
+    .values(record=bindparam("text"))
+)
+_ATTEMPTS = select(ATTEMPT.c.record).order_by(ATTEMPT.c.job_id, ATTEMPT.c.number)
+_HELD_ATTEMPTS = _ATTEMPTS.where(ATTEMPT.c.phase.in_(HELD))
+_SAVE_ATTEMPT = insert(ATTEMPT)
+_SAVE_ATTEMPT = _SAVE_ATTEMPT.on_conflict_do_update(
+    index_elements=["job_id", "number"], set_={"record": _SAVE_ATTEMPT.excluded.record}
+)
 
 
 # Frozen records may be shared: a tick that reads what it read before parses nothing again.
@@ -120,7 +122,7 @@ class SqliteStore:
     def add_job(self, job: Job, request: SubmitRequest) -> tuple[Job, bool]:
         key = _storable(request.idempotency_key)
         with self._work() as session:
-            known = select(JOB.c.id, JOB.c.record).where(JOB.c.uid == job.uid, JOB.c.idempotency_key == key)
+            known = _JOBS.where(JOB.c.uid == job.uid, JOB.c.idempotency_key == key)
             if row := session.execute(known).first():
                 return _job(*row), False
             record = encode(job, without=("id",))
@@ -130,14 +132,13 @@ class SqliteStore:
         return _job(job_id, record), True
 
     def save_job(self, job: Job, expect: str) -> bool:
+        row = {"job_id": job.id, "expect": str(expect), "text": encode(job, without=("id",))}
         with self._work() as session:
-            same = (JOB.c.id == job.id) & (JOB.c.state == str(expect))
-            saved = session.execute(update(JOB).where(same).values(record=encode(job, without=("id",))))
-            return bool(saved.rowcount)
+            return bool(session.connection().execute(_SAVE_JOB, row).rowcount)
 
     def job(self, job_id: int) -> Job | None:
         with self._work() as session:
-            row = session.execute(select(JOB.c.id, JOB.c.record).where(JOB.c.id == job_id)).first()
+            row = session.execute(_JOBS.where(JOB.c.id == job_id)).first()
         return _job(*row) if row else None
 
     def request(self, job_id: int) -> SubmitRequest | None:
@@ -147,11 +148,10 @@ class SqliteStore:
 
     def open_jobs(self) -> list[Job]:
         with self._work() as session:
-            rows = session.execute(select(JOB.c.id, JOB.c.record).where(JOB.c.state.in_(OPEN)).order_by(JOB.c.id))
-            return [_job(*row) for row in rows]
+            return [_job(*row) for row in session.execute(_OPEN_JOBS)]
 
     def ended_jobs(self, limit: int, user: str | None = None) -> list[Job]:
-        wanted = select(JOB.c.id, JOB.c.record).where(JOB.c.state.not_in(OPEN))
+        wanted = _JOBS.where(JOB.c.state.not_in(OPEN))
         if user is not None:
             wanted = wanted.where(JOB.c.user == user)
         wanted = wanted.order_by(JOB.c.ended_unix.desc(), JOB.c.id.desc()).limit(limit)
@@ -159,26 +159,22 @@ class SqliteStore:
             return [_job(*row) for row in session.execute(wanted)]
 
     def save_attempt(self, attempt: Attempt) -> None:
-        record = encode(attempt)
-        row = insert(ATTEMPT).values(job_id=attempt.job_id, number=attempt.number, record=record)
+        row = {"job_id": attempt.job_id, "number": attempt.number, "record": encode(attempt)}
         with self._work() as session:
-            session.execute(row.on_conflict_do_update(index_elements=["job_id", "number"], set_={"record": record}))
+            session.execute(_SAVE_ATTEMPT, row)
 
     def attempts(self, job_id: int) -> list[Attempt]:
-        return self._attempts(ATTEMPT.c.job_id == job_id)
+        with self._work() as session:
+            return [_attempt(row[0]) for row in session.execute(_ATTEMPTS.where(ATTEMPT.c.job_id == job_id))]
 
     def held_attempts(self) -> list[Attempt]:
-        return self._attempts(ATTEMPT.c.phase.in_(HELD))
-
-    def _attempts(self, condition: Any) -> list[Attempt]:
-        wanted = select(ATTEMPT.c.record).where(condition).order_by(ATTEMPT.c.job_id, ATTEMPT.c.number)
         with self._work() as session:
-            return [_attempt(record) for record in session.execute(wanted).scalars()]
+            return [_attempt(row[0]) for row in session.execute(_HELD_ATTEMPTS)]
 
     def quotas(self) -> dict[str, Nominal]:
         with self._work() as session:
-            rows = session.execute(select(QUOTA.c.account, QUOTA.c.train_mib, QUOTA.c.light_mib))
-            return {account: Nominal(train_mib=train, light_mib=light) for account, train, light in rows}
+            rows = session.execute(select(QUOTA))
+            return {row.account: Nominal(train_mib=row.train_mib, light_mib=row.light_mib) for row in rows}
 
     def set_quota(self, account: str, nominal: Nominal | None) -> None:
         with self._work() as session:
@@ -189,8 +185,7 @@ class SqliteStore:
 
     def usage(self) -> dict[str, tuple[int, int]]:
         with self._work() as session:
-            rows = session.execute(select(USAGE.c.account, USAGE.c.mib_seconds, USAGE.c.decayed_at))
-            return {account: (amount, at) for account, amount, at in rows}
+            return {row.account: (row.mib_seconds, row.decayed_at) for row in session.execute(select(USAGE))}
 
     def set_usage(self, usage: Mapping[str, tuple[int, int]]) -> None:
         row = insert(USAGE)
@@ -205,7 +200,7 @@ class SqliteStore:
 
     def drained(self) -> dict[str, str]:
         with self._work() as session:
-            return {uuid: why for uuid, why in session.execute(select(DRAINED.c.uuid, DRAINED.c.why))}
+            return {row.uuid: row.why for row in session.execute(select(DRAINED))}
 
     def set_drained(self, uuid: str, why: str | None) -> None:
         with self._work() as session:
@@ -214,22 +209,19 @@ class SqliteStore:
                 session.execute(insert(DRAINED).values(uuid=uuid, why=_storable(why)))
 
     def add_event(self, kind: str, actor: str, text: str, job_id: int | None, at_unix: int) -> EventView:
-        row = {"kind": kind, "actor": actor, "text": _storable(text), "job_id": job_id}
+        row = {"at_unix": at_unix, "kind": kind, "job_id": job_id, "actor": actor, "text": _storable(text)}
         with self._work() as session:
-            made = session.execute(insert(EVENT).values(**row, at_unix=at_unix).returning(EVENT.c.id))
-            return EventView(id=made.scalar_one(), at=at_unix, **row)
+            return _event(session.execute(insert(EVENT).values(row).returning(EVENT)).one())
 
     def events(self, after: int, limit: int, job_id: int | None = None) -> list[EventView]:
-        columns = (EVENT.c.id, EVENT.c.at_unix, EVENT.c.kind, EVENT.c.job_id, EVENT.c.actor, EVENT.c.text)
-        wanted = select(*columns).limit(limit)
+        wanted = select(EVENT).limit(limit)
         if job_id is not None:
             wanted = wanted.where(EVENT.c.job_id == job_id)
         newest = after == -1
         wanted = wanted.order_by(EVENT.c.id.desc()) if newest else wanted.where(EVENT.c.id > after).order_by(EVENT.c.id)
         with self._work() as session:
             rows = session.execute(wanted).all()
-        names = ("id", "at", "kind", "job_id", "actor", "text")
-        return [EventView(**dict(zip(names, row, strict=True))) for row in (reversed(rows) if newest else rows)]
+        return [_event(row) for row in (reversed(rows) if newest else rows)]
 
     def engine_second(self) -> int:
         with self._work() as session:
@@ -258,6 +250,10 @@ class SqliteStore:
         with self._lock:
             self._session.close()
             self._engine.dispose()
+
+
+def _event(row: Row[Any]) -> EventView:
+    return EventView(id=row.id, at=row.at_unix, kind=row.kind, job_id=row.job_id, actor=row.actor, text=row.text)
 
 
 def _storable(text: str) -> str:
