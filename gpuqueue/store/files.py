@@ -15,12 +15,11 @@ from sqlalchemy import Engine
 from gpuqueue.store.faults import in_plain_words, restore_hint, unavailable
 
 # SQLite's WAL needs shared memory and locks that these do not give between machines, some not even on one.
-NETWORK_FILE_SYSTEMS = frozenset(
-    (
-        "9p afs beegfs ceph cifs coda curlftpfs davfs gcsfuse gfs2 glusterfs gpfs juicefs lizardfs lustre mfs moosefs"
-        " ncpfs nfs nfs3 nfs4 ocfs2 orangefs panfs pvfs2 rclone s3fs smb2 smb3 smbfs smbnetfs sshfs"
-    ).split()
-)  # also behind FUSE, as in fuse.sshfs
+NETWORK_FILE_SYSTEM = re.compile(
+    r"(fuse\.)?"
+    r"(9p|afs|beegfs|ceph|cifs|coda|curlftpfs|davfs|gcsfuse|gfs2|glusterfs|gpfs|juicefs|lizardfs|lustre|mfs|moosefs"
+    r"|ncpfs|nfs[34]?|ocfs2|orangefs|panfs|pvfs2|rclone|s3fs|smb[23]|smbfs|smbnetfs|sshfs)"
+)
 _MAGIC = b"SQLite format 3\0"
 
 
@@ -28,7 +27,7 @@ def refuse_network_file_system(directory: Path, mountinfo: Path = Path("/proc/se
     """Raises GpuqueueError(UNAVAILABLE) where `directory` is on a file system that other machines share.
     Read from the mount table, since statfs cannot tell one FUSE file system from another."""
     kind = file_system_of(directory, mountinfo.read_text(encoding="utf-8", errors="surrogateescape"))
-    if kind.removeprefix("fuse.") in NETWORK_FILE_SYSTEMS:
+    if NETWORK_FILE_SYSTEM.fullmatch(kind):
         raise unavailable(
             f"{directory} is on a network file system ({kind}), where a SQLite database breaks",
             "put state_dir on a local disk, for example /var/lib/gpuqueue",

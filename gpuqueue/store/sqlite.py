@@ -60,7 +60,7 @@ def _attempt(record: str) -> Attempt:
 def connect(path: Path) -> Engine:
     """An engine with one connection to the existing file at `path`, every pragma set."""
     engine = create_engine(
-        f"sqlite:///file:{path}",
+        "sqlite://",
         creator=lambda: sqlite3.connect(
             f"{path.resolve().as_uri()}?mode=rw", uri=True, timeout=BUSY_TIMEOUT_S, check_same_thread=False
         ),
