@@ -87,8 +87,8 @@ POLICY: Mapping[str, Mapping[str, Key]] = {
         "victim_limit": Key("victim_limit", count(0)),
     },
     "limits": {
-        "default": Key("default_s", duration),
-        "max": Key("max_s", duration),
+        "default_time": Key("default_s", duration),
+        "max_time": Key("max_s", duration),
         "default_grace": Key("default_grace_s", duration),
         "max_grace": Key("max_grace_s", duration),
         "keep_max": Key("keep_max_s", duration),

@@ -22,7 +22,7 @@ def contradiction(settings: Settings) -> Contradiction | None:
 def _contradictions(settings: Settings) -> Iterator[Contradiction]:
     limits, restart, idle = settings.policy.limits, settings.policy.restart, settings.policy.idle
     for section, low, high, low_s, high_s in (
-        ("limits", "default", "max", limits.default_s, limits.max_s),
+        ("limits", "default_time", "max_time", limits.default_s, limits.max_s),
         ("limits", "default_grace", "max_grace", limits.default_grace_s, limits.max_grace_s),
         ("restart", "backoff_base", "backoff_max", restart.backoff_base_s, restart.backoff_max_s),
     ):
@@ -40,7 +40,7 @@ def _contradictions(settings: Settings) -> Iterator[Contradiction]:
             )
             yield Contradiction(("idle", key), problem, 'raise it; to stop nobody, write mode = "report"')
     if limits.default_s == 0:
-        yield Contradiction(("limits", "default"), "a job could not run at all", "write for example 24h")
+        yield Contradiction(("limits", "default_time"), "a job could not run at all", "write for example 24h")
     if not 1 <= settings.sample_s <= 10:  # O1: two samples and a decision within 30 s
         yield Contradiction(("daemon", "sample"), "must be from 1s to 10s, overuse is seen in time", 'write "5s"')
     if settings.tick_s < 1:
