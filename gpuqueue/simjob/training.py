@@ -3,7 +3,6 @@
 import os
 import select
 import signal
-import sys
 import time
 from types import FrameType
 
@@ -130,8 +129,8 @@ class Training:
         ):
             return
         if options.crash_signal is not None:
-            sys.stdout.flush()
-            signal.signal(options.crash_signal, signal.SIG_DFL)
+            if options.crash_signal in STOP_SIGNALS:
+                signal.signal(options.crash_signal, signal.SIG_DFL)
             os.kill(os.getpid(), options.crash_signal)
         raise SimulatedCrash(f"simulated crash at step {self._step}")
 
