@@ -23,7 +23,7 @@ _READING = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """A steady growth: MiB at its start and end, and how fast. `mib_per_hour` is None where no clock was seen."""
+    """A steady growth: MiB at its start and end, and how fast (None where no clock was seen)."""
 
     first_mib: int
     last_mib: int

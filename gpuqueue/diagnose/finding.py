@@ -62,7 +62,7 @@ class Evidence:
     `signal` is what the process died of; an `exit_status` of 128 + n or -n says the same.
     `stop_reason` is set when gpuqueue itself ended the job (a word or sentence of its own).
     `curve` holds (second since start, MiB on the card); `neighbours` (pid, owner, MiB) of every other
-    process on the card; `kernel_lines` the kernel log of the attempt's time, Xid and OOM-killer lines among it.
+    process on the card; `kernel_lines` the kernel log of the attempt's time, with Xid and OOM-killer lines.
     """
 
     log_tail: str

@@ -35,8 +35,8 @@ _LESS = (
     "4-bit weights"
 )
 _PHASE_ADVICE = {
-    Phase.load: "It happened while loading: load in 16 bit or 4 bit straight to the card, not in fp32 or twice.",
-    Phase.evaluation: "It happened in evaluation: a smaller eval batch, eval_accumulation_steps, no kept logits.",
+    Phase.load: "It happened while loading: load in 16 bit or 4 bit straight to the card, not twice.",
+    Phase.evaluation: "It happened in evaluation: a smaller eval batch, eval_accumulation_steps.",
     Phase.saving: "It happened while saving: gather the state on the CPU, or save sharded.",
     Phase.training: None,
 }
@@ -132,7 +132,7 @@ def _reaches_cap(message: TorchMessage, evidence: Evidence) -> bool:
     cap, own = evidence.cap_mib, message.own_mib
     if cap is None or own is None or message.free_mib is None:
         return False
-    # Where the card had the room that was asked for, only a cap can have said no (torch 2.0 and 2.1 do not name it).
+    # Where the card had the room that was asked for, only a cap can have said no (torch 2.1 names none).
     return own + message.asked_mib > cap and message.free_mib >= message.asked_mib
 
 
@@ -177,8 +177,8 @@ def _taken_by_others(
 def _strangers(message: TorchMessage, evidence: Evidence) -> tuple[int, ...]:
     """The processes that the message or NVML names and that are not the job's own.
 
-    Inside a container the job's own process is listed like a stranger, and no "this process" is named (its size
-    is what PyTorch holds plus a context).
+    Inside a container the job's own process is listed like a stranger, and no "this process" is named; its
+    size is then what PyTorch holds plus a context.
     """
     named = [(pid, mib) for pid, mib in message.processes if pid not in evidence.own_pids]
     own = message.own_mib or 0

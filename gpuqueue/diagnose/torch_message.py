@@ -5,7 +5,8 @@ Wordings since 0.4, newest last:
   up to 1.3   ... C total capacity; A already allocated; F free; Z cached)  (Z: held, but not in use)
   1.4 to 2.0  ... F free; [W allowed;] R reserved in total by PyTorch)      (R: A and what is held besides)
   from 2.1    ... total capa(ci)ty of C of which F is free. [W allowed;] [Process N has X memory in use.]*
-              this process has Y ... A is allocated by PyTorch, ... and U is reserved by PyTorch but unallocated.
+              this process has Y ... A is allocated by PyTorch,
+              and U is reserved by PyTorch but unallocated.
 """
 
 import re
@@ -64,7 +65,7 @@ def mib(number: str, unit: str) -> int:
 
 
 def read(lines: tuple[str, ...], at: int) -> TorchMessage | None:
-    """The message that starts on line `at`, which a narrow terminal may have wrapped; None where none does."""
+    """The message that starts on line `at`, wrapped by a narrow terminal or not; None where none does."""
     text = _unwrapped(lines, at)
     if _EXABYTE.search(text):
         return TorchMessage(_MAX_SANE_MIB, absurd=True)

@@ -116,7 +116,7 @@ def pci_address(text: str) -> str:
 
 
 def parse(line: str) -> XidEvent | None:
-    """The Xid in one line of the kernel log, or None. The address in brackets is never taken for the number."""
+    """The Xid in one line of the kernel log, or None."""
     found = _LINE.search(line)
     if found:
         pid = _PID.search(found[3])

@@ -117,7 +117,7 @@ TABLE = (
     ),
     wording(
         _BUILD,
-        r"detected CUDA version \((?P<have>[\d.]+)\) (?:that )?mismatches the version that was used to compile",
+        r"detected CUDA version \((?P<have>[\d.]+)\) mismatches the version that was used to compile",
         "The CUDA toolkit is {have}, PyTorch was built with another. " + _WRONG,
     ),
     wording(

@@ -44,7 +44,8 @@ TABLE = (
     ),
     wording(
         Cause.neighbour,
-        r"Free memory on device\D{0,12}(?:\d\D{0,4})?\((?P<free>[\d.]+)/(?P<total>[\d.]+) GiB\) on startup is less than "
+        r"Free memory on device\D{0,12}(?:\d\D{0,4})?"
+        r"\((?P<free>[\d.]+)/(?P<total>[\d.]+) GiB\) on startup is less than "
         r"desired GPU memory utilization(?:.*?, (?P<wanted>[\d.]+) GiB)?",
         "vLLM wants {wanted} of {total} GiB, but others left only {free} GiB: set gpu_memory_utilization "
         "to the claim's "
@@ -54,7 +55,8 @@ TABLE = (
     ),
     wording(
         Cause.neighbour,
-        r"Error in memory profiling.*Initial free memory (?P<before>[\d.]+ ?\w*).*current free memory (?P<now>[\d.]+ ?\w*)"
+        r"Error in memory profiling.*Initial free memory (?P<before>[\d.]+ ?\w*).*"
+        r"current free memory (?P<now>[\d.]+ ?\w*)"
         r"|Error in memory profiling",
         "Another process released VRAM while vLLM was measuring (free {before}, then {now}); start it again.",
         retry=Retry.free,
