@@ -44,7 +44,7 @@ def command(file: str, as_json: bool, exit_status: int | None) -> None:
 
 def _tail_of(file: str) -> str:
     if file == "-":
-        return _decoded(sys.stdin.buffer.read()[-TAIL_BYTES:])
+        return _decoded(_last_bytes(sys.stdin.buffer))
     try:
         with Path(file).open("rb") as log:
             return _decoded(_last_bytes(log))
@@ -57,9 +57,11 @@ def _tail_of(file: str) -> str:
 
 def _last_bytes(log: BinaryIO) -> bytes:
     if log.seekable():
-        size = log.seek(0, os.SEEK_END)
-        log.seek(max(0, size - TAIL_BYTES))
-    return log.read()[-TAIL_BYTES:]
+        log.seek(max(0, log.seek(0, os.SEEK_END) - TAIL_BYTES))
+    tail = b""
+    while chunk := log.read(TAIL_BYTES):
+        tail = (tail + chunk)[-TAIL_BYTES:]
+    return tail
 
 
 def _decoded(data: bytes) -> str:

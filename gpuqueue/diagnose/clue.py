@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from gpuqueue.diagnose.finding import Cause, Confidence, Phase, Retry
+from gpuqueue.diagnose.traceback import exception_of
 
 
 class Strength(StrEnum):
@@ -98,6 +99,8 @@ def is_mention(line: str, start: int) -> bool:
     before = line[:start]
     if _COMMENT.match(line):
         return True
+    if exception_of(line) is not None:
+        return False  # an exception may give advice before it comes to the point
     stripped = before.rstrip(_QUOTES)
     if stripped != before and not stripped.rstrip().endswith(_OPENERS):
         return True

@@ -72,6 +72,7 @@ _TABLE: tuple[Wording, ...] = (
     *program.TABLE,
     *endings.TABLE,
 )
+_TRACE_FOLLOWS = 40  # lines
 _FAR_FROM_THE_END = 40  # lines of other output: whatever was said before them, the run lived on
 
 _TRACEBACK = wording(
@@ -104,6 +105,9 @@ _BY_SIGNAL: dict[int, Wording] = {
         "data in memory, or a larger --mem.",
         Retry.no,
         _USUAL,
+    ),
+    int(signals.SIGABRT): wording(
+        Cause.signal, "", "Native code gave up; what it printed before says why.", Retry.once, _USUAL
     ),
     int(signals.SIGBUS): wording(
         Cause.shm_full, "", "A bus error mostly means that /dev/shm is full.", Retry.no, _USUAL
@@ -139,19 +143,19 @@ def diagnose(evidence: Evidence) -> Finding:
     live = [clue for clue in clues if not _is_past(clue, lines, found, evidence)]
     best = _first_in_order(live)
     if best is None and evidence.failed:
-        return _unexplained(lines, _first_in_order(clues), evidence)
+        return _unexplained(lines, found, _first_in_order(clues), evidence)
     if best is None:
         return _nothing(lines)
-    return _finding(best, lines, evidence)
+    return _finding(best, lines, found, evidence)
 
 
 def _all_clues(lines: tuple[str, ...], found: tuple[Trace, ...], evidence: Evidence) -> list[Clue]:
     said = find_clues(lines, _TABLE)
     explained = {clue.line for clue in said}
-    own = [trace for trace in found if not explained.intersection(range(trace.end, trace.end + 3))]
+    own = [trace for trace in found if not explained.intersection(range(trace.end, trace.message_end + 1))]
     own = [trace for trace in own if not trace.is_wrapper]
     raised = [Clue(_TRACEBACK, trace.end, trace.exception) for trace in own]
-    return [*_kernel_clues(lines, evidence), *_status_clues(len(lines), evidence), *said, *raised]
+    return [*_kernel_clues(lines, evidence), *said, *raised, *_status_clues(len(lines), evidence)]
 
 
 def _kernel_clues(lines: tuple[str, ...], evidence: Evidence) -> list[Clue]:
@@ -232,9 +236,8 @@ def _root_of(clue: Clue, clues: list[Clue]) -> Clue:
     return earlier[0] if earlier and clue.wording.retry is not Retry.no else clue
 
 
-def _finding(clue: Clue, lines: tuple[str, ...], evidence: Evidence) -> Finding:
-    at = min(clue.line, len(lines) - 1)
-    phase = clue.wording.phase or phase_at(lines, at)
+def _finding(clue: Clue, lines: tuple[str, ...], found: tuple[Trace, ...], evidence: Evidence) -> Finding:
+    phase = clue.wording.phase or phase_at(lines, _place(clue, lines, found))
     row = clue.wording
     if row.cause is Cause.out_of_memory:
         finding = memory.judge(clue, lines, evidence, phase)
@@ -245,6 +248,12 @@ def _finding(clue: Clue, lines: tuple[str, ...], evidence: Evidence) -> Finding:
     if not evidence.failed and lines_after(lines, clue.line) > _FAR_FROM_THE_END:
         finding = _with(finding, Confidence.low)
     return finding
+
+
+def _place(clue: Clue, lines: tuple[str, ...], found: tuple[Trace, ...]) -> int:
+    """The line whose surroundings tell the phase: native code prints its message before the traceback comes."""
+    after = [trace for trace in found if clue.line < trace.start <= clue.line + _TRACE_FOLLOWS]
+    return after[0].end if after else min(clue.line, len(lines) - 1)
 
 
 def _with(finding: Finding, confidence: Confidence) -> Finding:
@@ -287,10 +296,12 @@ def _nothing(lines: tuple[str, ...]) -> Finding:
     )
 
 
-def _unexplained(lines: tuple[str, ...], survived: Clue | None, evidence: Evidence) -> Finding:
+def _unexplained(
+    lines: tuple[str, ...], found: tuple[Trace, ...], survived: Clue | None, evidence: Evidence
+) -> Finding:
     """A job that failed, and a log that does not say why."""
     if survived is not None and survived.wording.cause is not Cause.program_error:
-        return _with(_finding(survived, lines, evidence), Confidence.low)
+        return _with(_finding(survived, lines, found, evidence), Confidence.low)
     return Finding(
         Cause.program_error,
         Confidence.low,

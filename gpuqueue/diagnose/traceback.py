@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from gpuqueue.diagnose.log import without_prefix
 
 _START = "Traceback (most recent call last)"
+_MESSAGE_LINES = 4
 _EXCEPTION = re.compile(
     r"^(?P<type>(?:[A-Za-z_][\w<>]*\.)*[A-Za-z_]\w*(?:Error|Exception|Interrupt|Exit|Fault|Timeout|Expired|Warning"
     r"|Closed|Failure|NotFound|Exhausted|Cancelled|Refused))\b(?:\s*\([^)]*\))?\s*(?::\s?(?P<message>.*))?$"
@@ -22,13 +23,15 @@ _WRAPPERS = re.compile(
 class Trace:
     """One traceback: where it starts, where its exception stands, and what that says.
 
-    `chained` is True where Python says that it arose from the one before it.
+    `chained` is True where Python says that it arose from the one before it; `message_end` is the last line of
+    a message that goes on after the exception's own line.
     """
 
     start: int
     end: int
     exception: str
     chained: bool
+    message_end: int = 0
 
     @property
     def is_wrapper(self) -> bool:
@@ -58,9 +61,19 @@ def traces(lines: tuple[str, ...]) -> tuple[Trace, ...]:
             continue
         exception = exception_of(line)
         if exception is not None:
-            found.append(Trace(start, number, exception, chained))
+            found.append(Trace(start, number, exception, chained, _message_end(lines, number)))
             start = None
     return tuple(found)
+
+
+def _message_end(lines: tuple[str, ...], at: int) -> int:
+    end = at
+    for number in range(at + 1, min(len(lines), at + 1 + _MESSAGE_LINES)):
+        line = lines[number]
+        if not line.strip() or _START in line or exception_of(line) is not None:
+            break
+        end = number
+    return end
 
 
 def death(found: tuple[Trace, ...]) -> Trace | None:
