@@ -1,4 +1,4 @@
-"""A job's life: the one table of legal moves. Final states have none."""
+"""A job's life: the one table of legal moves."""
 
 from collections.abc import Mapping
 
@@ -13,10 +13,7 @@ MOVES: Mapping[JobState, frozenset[JobState]] = {
     JobState.STARTING: frozenset({JobState.RUNNING, JobState.STOPPING}) | _AGAIN | _ENDS,
     JobState.RUNNING: frozenset({JobState.STOPPING}) | _AGAIN | _ENDS,
     JobState.STOPPING: _AGAIN | _ENDS,
-    JobState.SUCCEEDED: frozenset(),
-    JobState.FAILED: frozenset(),
-    JobState.CANCELLED: frozenset(),
-    JobState.STOPPED: frozenset(),
+    **dict.fromkeys(_ENDS, frozenset({JobState.QUEUED})),  # by `gq requeue` of its owner alone
 }
 
 

@@ -1,10 +1,10 @@
 """What happens to the jobs that run: charges that follow, warnings, stops.
 
 A job that is being stopped gets nothing more. One job gets at most one stop, by the first rule that asks for
-it: overuse (O1), its time limit (Z4), idleness (I1), a stall (I2); then no warning beside it.
+it: its card is gone (H1), overuse (O1), its time limit (Z4), idleness (I1), a stall (I2); then no warning beside it.
 """
 
-from gpuqueue.core import idle, limits, overuse
+from gpuqueue.core import idle, limits, lost, overuse
 from gpuqueue.core.decisions import Stop, Supervision, Warn
 from gpuqueue.core.model import Job
 from gpuqueue.core.policy import Policy
@@ -29,6 +29,7 @@ def _watch(job: Job, snapshot: Snapshot, policy: Policy) -> list[Stop | Warn]:
     account = snapshot.accounts[job.account]
     asked: list[Stop | Warn | None] = []
     if attempt is not None:
+        asked.append(lost.judge(job, attempt, snapshot.cards))
         asked.append(limits.judge(job, attempt, activity, policy.limits, snapshot.now))
     asked.append(idle.judge(job, account, activity, policy.idle, snapshot.now))
     found = [decision for decision in asked if decision is not None]

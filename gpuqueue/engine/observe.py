@@ -141,6 +141,7 @@ def _card(
         strangers=_strangers(engine, card, ours),
         hidden=hidden,
         drained=drained,
+        gone=card.gone,
         gpu_percent=card.gpu_percent,
         temperature_c=card.temperature_c,
         notes=tuple(notes),

@@ -118,7 +118,7 @@ def _ended(engine: Engine, attempt: Attempt, probe: Probe) -> None:
                 resumed_from=probe.resumed_from,
             )
         )
-        enact.finish(engine, job, finish, ended_unix=ended_unix, probe=probe)
+        enact.finish(engine, job, attempt, finish, ended_unix=ended_unix, probe=probe)
     _announce(engine, job, attempt, finish, outcome)
 
 
