@@ -40,8 +40,8 @@ class Card:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """What one attempt holds on one card. `measured_mib` is None where it cannot be known;
-    `allocated` says that the job has been seen holding VRAM at all (M3)."""
+    """What one attempt holds on one card. `measured_mib` is what all its processes hold there together,
+    children included; None where it cannot be known (M4)."""
 
     job_id: int
     account: str
