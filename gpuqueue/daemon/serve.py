@@ -75,7 +75,7 @@ def build_engine(settings: Settings, *, store_second: int, store, cards: Cards) 
         settings=settings,
         store=store,
         cards=cards,
-        backend=LocalBackend(Path(settings.state_dir), settings.containment),
+        backend=LocalBackend(Path(settings.state_dir), None if settings.containment == "auto" else settings.containment),
         identify=identify,
         boot_id=Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
         daemon_uid=os.geteuid(),
