@@ -26,10 +26,10 @@ _SHARD = re.compile(
     r"-\d+-of-\d+|_\d+_of_\d+|^(?:rng_state|random_states|zero_pp_rank|mp_rank|__\d+_\d+)", re.I
 )
 
+# What a save, a download or rsync leaves behind when it is cut short.
 TEMPORARY = re.compile(
-    r"\.(?:tmp|temp|part|partial|incomplete|lock|swp|bak)(?:$|[-_.\d])|orbax-checkpoint-tmp|^(?:tmp|temp)[-_]"
-    r"|~$|^\.(?!metadata)",
-    re.I,
+    r"\.(?:tmp|temp|part|partial|incomplete)(?:$|[-_.\d])|orbax-checkpoint-tmp|^tmp[-_]|~$|^\..+\.[a-z0-9]{6}$",
+    re.IGNORECASE,
 )
 STATE_SUFFIXES = frozenset(
     {".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".npz", ".npy", ".pkl", ".pickle", ".tar", ".distcp"}
@@ -58,9 +58,10 @@ class Claim:
     step: int
     in_epochs: bool
     series: str
+    certain: bool = True  # the name says "step" or the like; else the contents may know better
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Candidate:
     """Something that may be a checkpoint: a directory (`parts` empty) or files of one directory."""
 
@@ -85,7 +86,8 @@ def claim_of(stem: str, strict: bool) -> Claim | None:
     """The step that a name claims. `strict` takes no number without a word such as step or checkpoint."""
     for pattern in (_FAIRSEQ, _STEP, _SAVE, _EPOCH) if strict else (_FAIRSEQ, _STEP, _SAVE, _EPOCH, _BARE):
         if match := pattern.search(stem):
-            return Claim(int(match[1]), pattern is _EPOCH, re.sub(r"\d+", "#", stem))
+            certain = pattern in (_FAIRSEQ, _STEP)
+            return Claim(int(match[1]), pattern is _EPOCH, re.sub(r"\d+", "#", stem), certain)
     return None
 
 

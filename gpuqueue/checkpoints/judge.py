@@ -1,4 +1,4 @@
-"""Judges one candidate: is it a complete checkpoint, from which step, finished when?"""
+"""Judges one candidate by its own merits: is it a complete checkpoint, and finished when?"""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import PurePath
 
 from gpuqueue.checkpoints.find import TEMPORARY, Candidate
 from gpuqueue.checkpoints.formats import sets, whole
+from gpuqueue.checkpoints.layouts import dcp, deepspeed
 from gpuqueue.checkpoints.layouts.table import layout_of
 from gpuqueue.checkpoints.listing import Files, entry_at, list_files
 from gpuqueue.checkpoints.model import Verdict
@@ -21,21 +22,23 @@ def files_of(candidate: Candidate) -> Files:
     entries = {name: entry_at(f"{folder}/{name}") for name in sorted(candidate.parts)}
     present = {name: entry for name, entry in entries.items() if entry is not None}
     trouble = None if len(present) == len(entries) else "it vanished or cannot be read"
-    return Files(folder, present, trouble)
+    return Files(folder, present, trouble, is_parts=True)
 
 
 def judge(candidate: Candidate, since: float | None, exclude: Collection[str]) -> Verdict:
-    """The verdict on one candidate by its own merits. The cheap questions come first."""
+    """The verdict on one candidate. The cheap questions come first."""
     files = files_of(candidate)
     layout = layout_of(files)
     finished = layout.completed_at(files)
-    step = candidate.claim.step if candidate.claim else layout.step(files)
+    step = candidate.claim.step if candidate.claim else None
     reason = (
         _passed_over(candidate.path, exclude)
-        or _too_old(finished if finished is not None else files.newest_mtime, since)
+        or _too_old(files.newest_mtime if finished is None else finished, since)
         or _unfinished(candidate, files)
         or layout.fault(files, step)
         or sets.fault(files)
+        or dcp.sharded_fault(files)
+        or deepspeed.ranks_fault(files)
         or _damaged(files)
     )
     if reason is None and step is None:

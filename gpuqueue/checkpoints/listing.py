@@ -30,12 +30,14 @@ class Entry:
 class Files:
     """The files that make up one checkpoint, by their name relative to `root`, in name order.
 
+    `is_parts` says that they are some files of `root`, not all that is in it.
     `trouble` is the sentence that says why the list cannot be trusted (unreadable, too many), if so.
     """
 
     root: str
     entries: Mapping[str, Entry]
     trouble: str | None = None
+    is_parts: bool = False
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.entries)

@@ -33,6 +33,16 @@ def fault(file: BinaryIO, size: int) -> str | None:
     return None
 
 
+def top(file: BinaryIO, size: int) -> Any:
+    """The object that was saved, classes as `Inert`. Raises PickleError where it cannot be read."""
+    first, _ = pickled.load_with_persistent(file, size)
+    if first != TORCH_MAGIC:
+        return first
+    for _ in range(2):
+        pickled.skip(file, size)
+    return pickled.load_with_persistent(file, size)[0]
+
+
 def _torch_fault(file: BinaryIO, size: int) -> str | None:
     """After magic, version and system come the object, the storages' keys, then each storage's bytes."""
     for _ in range(2):

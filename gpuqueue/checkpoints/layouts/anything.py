@@ -18,10 +18,6 @@ def completed_at(files: Files) -> float | None:
     return files.newest_mtime
 
 
-def step(files: Files) -> int | None:
-    return None
-
-
 def fault(files: Files, step: int | None) -> str | None:
     if not any(PurePath(name).suffix in STATE_SUFFIXES or _no_suffix(name) for name in files):
         return "it holds no file of saved state"

@@ -32,10 +32,6 @@ def completed_at(files: Files) -> float | None:
     return files[LAST].mtime if LAST in files else None
 
 
-def step(files: Files) -> int | None:
-    return recorded_step(files[LAST]) if LAST in files else None
-
-
 def fault(files: Files, step: int | None) -> str | None:
     """Why Trainer could not resume from here, or None."""
     if SENTINEL in files:

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from gpuqueue.checkpoints.layouts import anything, huggingface
+from gpuqueue.checkpoints.layouts import (
+    accelerate,
+    anything,
+    dcp,
+    deepspeed,
+    fairseq,
+    huggingface,
+    lightning,
+    megatron,
+    orbax,
+    tensorflow,
+    torchtune,
+    ultralytics,
+)
 from gpuqueue.checkpoints.listing import Files
 
 
@@ -21,17 +34,27 @@ class Layout(Protocol):
         """Unix seconds at which the file that is written last was written; None if it is missing."""
         ...
 
-    def step(self, files: Files) -> int | None:
-        """The step that the contents tell; asked only where the name tells none."""
-        ...
-
     def fault(self, files: Files, step: int | None) -> str | None:
         """What this layout needs and does not find. Whole files and whole sets are checked elsewhere."""
         ...
 
 
-LAYOUTS: tuple[Layout, ...] = (huggingface, anything)
+LAYOUTS: tuple[Layout, ...] = (
+    huggingface,
+    orbax,
+    megatron,
+    lightning,
+    tensorflow,
+    fairseq,
+    ultralytics,
+    accelerate,
+    deepspeed,
+    dcp,
+    torchtune,
+    anything,
+)
 
 
 def layout_of(files: Files) -> Layout:
+    """The layout of a candidate's files; `anything` claims all, so there is always one."""
     return next(layout for layout in LAYOUTS if layout.claims(files))
