@@ -91,7 +91,7 @@ def launch(engine: Engine, job: Job, attempt: Attempt) -> None:
     engine.event(
         "started",
         "gpuqueued",
-        f"job {job.id} attempt {attempt.number} of {job.account}: {format_mib(attempt.claim_mib)} on {where}",
+        f"job {job.id} attempt {attempt.number} starts for {job.account}: {format_mib(attempt.claim_mib)} on {where}",
         job.id,
     )
 
@@ -143,7 +143,7 @@ def intend_stop(engine: Engine, job: Job, reason: Reason, actor: str, after: Aft
     intent = StopIntent(reason=reason, actor=actor, after=after, grace_s=grace_s, asked_at=engine.clock.second)
     with engine.store.transaction():
         if engine.store.save_job(replace(job, stop=intent), expect=job.state):
-            engine.event("stopping", actor, f"job {job.id}: {sentence(reason)}", job.id)
+            engine.event("stopping", actor, f"job {job.id} is to stop: {sentence(reason)}", job.id)
 
 
 def carry_out_stops(engine: Engine) -> None:
@@ -165,7 +165,7 @@ def _end_waiting(engine: Engine, job: Job, stop: StopIntent) -> None:
     state = JobState.CANCELLED if stop.after is AfterStop.CANCEL else JobState.STOPPED
     with engine.store.transaction():
         if move(engine, job, state, reason=stop.reason, ended_unix=int(time.time())):
-            engine.event("ended", stop.actor, f"job {job.id}: {sentence(stop.reason)}", job.id)
+            engine.event("ended", stop.actor, f"job {job.id} {state}: {sentence(stop.reason)}", job.id)
 
 
 def _signal(engine: Engine, job: Job, stop: StopIntent) -> None:
