@@ -67,6 +67,7 @@ class Restarts:
     newest_step: int | None = None
     failures_from: Mapping[str, int] | None = None  # checkpoint path -> attempts that failed from it
     used_expandable_segments: bool = False
+    grown: bool = False  # R5 --grow has had its one requeue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +87,7 @@ class Job:
     name: str = ""
     priority: int = 0
     attempt: int = 0  # the newest attempt's number; 0 before the first
-    ran_s: int = 0  # over all attempts (Z4)
+    ran_s: int = 0  # over all attempts that have ended; limits.ran_s adds the live one (Z4)
     extra_s: int = 0  # granted by `gq keep`
     idle_exempt_until: int = 0  # granted by `gq keep`
     not_before: int | None = None  # end of back-off

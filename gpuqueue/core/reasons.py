@@ -1,12 +1,13 @@
 """Every "why not" and every "why ended": a code, its fields, and its one sentence (rules S5, Z1).
 
-A reason is data until somebody reads it: the store keeps code and fields, `sentence` makes the words. A test
-walks the table and proves that every code has a sentence and that every field a sentence uses is declared.
+A reason is data until somebody reads it: the store keeps code and fields, `sentence` makes the words. The
+sentence declares the fields: tests prove that every code has one, and that whatever core decides fills it.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from string import Formatter
 
 from gpuqueue.wire.units import format_mib, format_seconds
 
@@ -26,6 +27,15 @@ class ReasonCode(StrEnum):
     TENANTS = "tenants"
     IMPOSSIBLE = "impossible"  # a later change made it so (Q5)
     CARDS_UNREADABLE = "cards_unreadable"
+    # why a job is refused at submit (Q5)
+    NO_EXCLUSIVE = "no_exclusive"
+    ONE_CARD_ONLY = "one_card_only"
+    TOO_MANY_CARDS = "too_many_cards"
+    CLAIM_OVER_CARD = "claim_over_card"
+    CLAIM_OVER_TRAIN_PART = "claim_over_train_part"
+    CLAIM_OVER_LIGHT_PART = "claim_over_light_part"
+    CLAIM_OVER_QUOTA = "claim_over_quota"
+    NO_QUOTA = "no_quota"
     # why a job ended or was stopped
     SUCCEEDED = "succeeded"
     EXITED = "exited"
@@ -58,16 +68,24 @@ SENTENCES: dict[ReasonCode, str] = {
     ReasonCode.NEXT: "starts next",
     ReasonCode.VRAM: "needs {need_mib} on one card, {free_mib} is free: {holders}",
     ReasonCode.FOREIGN_VRAM: "needs {need_mib} on one card: {foreign_mib} of card {card} is held outside the queue by {strangers}",
-    ReasonCode.HELD_BACK: "needs {need_mib}, {free_mib} is free for {job_class} jobs: {held_back_mib} of card {card} is held back for light jobs",
+    ReasonCode.HELD_BACK: "needs {need_mib}, {free_mib} is free for {job_class} jobs: {held_back_mib} of card {card} is held back for light jobs; {holders}",
     ReasonCode.QUOTA: "{account} uses {used_mib} of its {nominal_mib} {job_class} quota; {need_mib} more does not fit: {holders}",
-    ReasonCode.BEHIND: "behind job {head} of {head_account}, which needs {head_need_mib} first",
-    ReasonCode.BACKOFF: "failed {failures} in a row; next try in {wait_s}",
+    ReasonCode.BEHIND: "behind job {head} of {head_account}, which needs {head_need_mib} first: {holders}",
+    ReasonCode.BACKOFF: "{last}; next try in {wait_s} (failures in a row: {failures})",
     ReasonCode.HOLD: "on hold by {actor}",
     ReasonCode.DRAINED: "card {card} is drained: {why}",
     ReasonCode.NO_CARD_MATCHES: "no card matches {wanted}",
-    ReasonCode.TENANTS: "card {card} already has {tenants} tenants, the most the admin allows",
+    ReasonCode.TENANTS: "card {card} already has {tenants} tenants, the most the admin allows: {holders}",
     ReasonCode.IMPOSSIBLE: "can no longer run here: {why}",
     ReasonCode.CARDS_UNREADABLE: "the cards cannot be read: {why}",
+    ReasonCode.NO_EXCLUSIVE: "a card for one job alone (--exclusive) is not offered by this release: ask for the VRAM that the job needs",
+    ReasonCode.ONE_CARD_ONLY: "{cards} cards for one job are not offered by this release: ask for one",
+    ReasonCode.TOO_MANY_CARDS: "{cards} cards are more than the {node_cards} that this node has",
+    ReasonCode.CLAIM_OVER_CARD: "{need_mib} is more than any card has: the largest holds {capacity_mib}",
+    ReasonCode.CLAIM_OVER_TRAIN_PART: "{need_mib} is more than train jobs may hold on any card: {most_mib}, since {held_back_mib} of its {capacity_mib} is held back for light jobs",
+    ReasonCode.CLAIM_OVER_LIGHT_PART: "{need_mib} is more than light jobs may hold on any card: {most_mib}, the part held back for them of {capacity_mib}",
+    ReasonCode.CLAIM_OVER_QUOTA: "{need_mib} is more than {account} may ever hold with {job_class} jobs: the quota is {nominal_mib}",
+    ReasonCode.NO_QUOTA: "{account} has no quota for {job_class} jobs; an admin sets one with gq quota set {account}",
     ReasonCode.SUCCEEDED: "finished",
     ReasonCode.EXITED: "exited with status {status}",
     ReasonCode.SIGNALLED: "killed by {signal}, not by gpuqueue",
@@ -89,9 +107,14 @@ SENTENCES: dict[ReasonCode, str] = {
 }
 
 
+def fields_of(code: ReasonCode) -> frozenset[str]:
+    """The names of the fields that a reason of this code carries."""
+    return frozenset(name for _, name, _, _ in Formatter().parse(SENTENCES[code]) if name)
+
+
 def sentence(reason: Reason) -> str:
-    """The reason as one line of plain words."""
-    words = {name: _words(name, value) for name, value in reason.fields.items()}
+    """The reason as one line of plain words. A field that is missing (kept by an older release) reads "?"."""
+    words = {name: _words(name, reason.fields.get(name, "?")) for name in fields_of(reason.code)}
     return SENTENCES[reason.code].format_map(words)
 
 

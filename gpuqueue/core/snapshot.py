@@ -33,6 +33,7 @@ class Card:
     strangers: tuple[Stranger, ...] = ()
     hidden: bool = False
     drained: str | None = None  # why nothing new starts here
+    gone: bool = False  # the card itself is lost (H1)
     gpu_percent: int | None = None
     temperature_c: int | None = None
     notes: tuple[str, ...] = ()
@@ -40,8 +41,8 @@ class Card:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """What one attempt holds on one card. `measured_mib` is None where it cannot be known;
-    `allocated` says that the job has been seen holding VRAM at all (M3)."""
+    """What one attempt holds on one card. `measured_mib` is what all its processes hold there together,
+    children included; None where it cannot be known (M4)."""
 
     job_id: int
     account: str
