@@ -1,0 +1,112 @@
+"""Following one job: its log as it grows, over all its attempts, and its end."""
+
+import sys
+import time
+from typing import Any, NamedTuple
+
+from gpuqueue.wire.states import FINAL_STATES, WAITING_STATES, JobState
+from gpuqueue.wire.units import format_mib
+from gq import client
+from gq.exits import TROUBLE
+from gq.terminal import plain
+from gq.words import standing
+
+POLL_S = 1  # between looks at a job that has no log to follow
+HOLD_S = 20  # how long one request asks the daemon to wait for more
+PIECE = 1024 * 1024
+
+
+class Piece(NamedTuple):
+    """A stretch of an attempt's log. `ended`: nothing will be appended to this attempt's log any more."""
+
+    data: bytes
+    offset: int
+    next_offset: int
+    size: int
+    ended: bool
+
+
+def read_piece(job: int, attempt: int | None, offset: int, limit: int = PIECE, wait_s: int = 0) -> Piece:
+    """The log from `offset` on, or from the end where it is negative. With `wait_s` the daemon holds the
+    request until there is something."""
+    query = {"attempt": attempt, "offset": offset, "limit": limit, "wait_s": wait_s or None}
+    answer = client.send("GET", f"/v1/jobs/{job}/log", query, timeout_s=client.REQUEST_S + wait_s)
+    with answer:
+        data = client.read_all(answer)
+        first = int(answer.headers.get("gq-offset", max(offset, 0)))
+        return Piece(
+            data,
+            first,
+            int(answer.headers.get("gq-next-offset", first + len(data))),
+            int(answer.headers.get("gq-size", first + len(data))),
+            answer.headers.get("gq-ended") == "1",
+        )
+
+
+def write(piece: Piece, asked_offset: int) -> None:
+    """The piece as the job wrote it, byte for byte; a gap that the log's cap left is named."""
+    if asked_offset >= 0 and piece.offset > asked_offset:
+        sys.stdout.flush()
+        left_out = format_mib((piece.offset - asked_offset) // (1024 * 1024))
+        print(f"gq: {left_out} left out here: the log reached its cap", file=sys.stderr)
+    sys.stdout.buffer.write(piece.data)
+    sys.stdout.buffer.flush()
+
+
+def follow(job: int, start: int = 0) -> Any:
+    """Writes the job's log until the job has ended, attempt after attempt; says on the standard error what
+    the job waits for. `start` is the offset in the newest attempt's log. Returns the job's last view."""
+    view = client.get(f"/v1/jobs/{job}").job
+    attempt, offset, said = view.attempt, start, ""
+    if attempt == 0:
+        attempt, offset = 1, 0
+    while True:
+        if view.attempt >= attempt:
+            _follow_attempt(job, attempt, offset)
+            attempt, offset = attempt + 1, 0
+        view = await_end(job, POLL_S)
+        if view.attempt < attempt:
+            if view.state in FINAL_STATES:
+                return view
+            said = _say_waiting(view, said)
+
+
+def await_end(job: int, wait_s: int) -> Any:
+    """The job once it has ended, or as it is after `wait_s`; a daemon that is away meanwhile is waited for."""
+    query = {"timeout_s": wait_s}
+    return client.patiently(lambda: client.ask("GET", f"/v1/jobs/{job}/wait", query, wait_s=wait_s))
+
+
+def _follow_attempt(job: int, attempt: int, offset: int) -> None:
+    while True:
+        piece = client.patiently(lambda: read_piece(job, attempt, offset, wait_s=HOLD_S))  # noqa: B023 - called at once
+        write(piece, offset)
+        offset = piece.next_offset
+        if piece.ended and offset >= piece.size:
+            return
+        if not piece.data:
+            time.sleep(0.05)  # no tight loop, should the daemon answer without holding the request
+
+
+def _say_waiting(view: Any, said: str) -> str:
+    """Says why the job waits, once for each reason."""
+    reason = f"{view.state} {view.reason}"
+    if view.state in WAITING_STATES and reason != said:
+        print(f"gq: {plain(standing(view))}", file=sys.stderr)
+    return reason
+
+
+def own_status(view: Any) -> int:
+    """What `gq wait` exits with for a job that has ended; 125 where its exit status is lost."""
+    return TROUBLE if view.wait_status is None else int(view.wait_status)
+
+
+def goes_on(job: int) -> str:
+    """What is said when somebody stops following a job."""
+    return f"job {job} goes on; `gq logs -f {job}` follows it again, `gq cancel {job}` ends it"
+
+
+def ended_line(view: Any) -> str:
+    """How the job ended, for the standard error."""
+    mark = "" if view.state == JobState.SUCCEEDED else f": {view.reason}" if view.reason else ""
+    return plain(f"job {view.id} {view.state}{mark}")

@@ -1,0 +1,208 @@
+"""Finds what might be a checkpoint below a directory, and the step that its name claims."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+
+MAX_LOOKED_AT = 100_000
+MAX_DEPTH = 4
+MAX_PEEK = 200
+
+# In the order of trust: of several numbers in a name ("epoch=3-step=1000") the first pattern's counts.
+_STEP = re.compile(
+    r"(?:^|[^a-z])(?:global_?-?step|num_?updates|steps?|iter|iterations?)[-_=.]?(\d{1,15})(?!\d)", re.I
+)
+_SAVE = re.compile(r"(?:^|[^a-z])(?:checkpoint|chkpt|ckpt|ck|chk)[-_=.]?(\d{1,15})(?!\d)", re.I)
+_EPOCH = re.compile(r"(?:^|[^a-z])(?:epochs?|ep)[-_=.]?(\d{1,15})(?!\d)", re.I)
+_FAIRSEQ = re.compile(r"^checkpoint_\d+_(\d{1,15})$")
+_BARE = re.compile(r"^(?:.*[-_.])?(\d{1,15})$")
+_TENSORFLOW = re.compile(r"^(.+)\.(?:index|data-\d{5}-of-\d{5})$")
+_SHARD = re.compile(
+    r"-\d+-of-\d+|_\d+_of_\d+|^(?:rng_state|random_states|zero_pp_rank|mp_rank|__\d+_\d+)", re.I
+)
+
+# What a save, a download or rsync leaves behind when it is cut short.
+TEMPORARY = re.compile(
+    r"\.(?:tmp|temp|part|partial|incomplete)(?:$|[-_.\d])|orbax-checkpoint-tmp|^tmp[-_]|~$|^\..+\.[a-z0-9]{6}$",
+    re.IGNORECASE,
+)
+STATE_SUFFIXES = frozenset(
+    {".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".npz", ".npy", ".pkl", ".pickle", ".tar", ".distcp"}
+    | {".msgpack", ".h5", ".hdf5", ".keras", ".pdparams", ".pdopt", ".eqx", ".nemo"}
+)
+# A directory named by a bare number is a checkpoint only if it holds one of these.
+_MARKERS = frozenset(
+    {
+        "_CHECKPOINT_METADATA",
+        "_METADATA",
+        "commit_success.txt",
+        "manifest.ocdbt",
+        ".metadata",
+        "random_states_0.pkl",
+    }
+)
+# A file without a number may still hold its step inside, if it is named like the one to resume from.
+_UNNUMBERED = re.compile(r"last|latest|best|ckpt|checkpoint|\.ckpt$", re.I)
+_NEVER_ENTERED = frozenset({"__pycache__", "node_modules", "wandb", "mlruns", "site-packages"})
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a name says: a number, what it counts, and the name without its numbers (its series)."""
+
+    step: int
+    in_epochs: bool
+    series: str
+    certain: bool = True  # the name says "step" or the like; else the contents may know better
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """Something that may be a checkpoint: a directory (`parts` empty) or files of one directory."""
+
+    path: str
+    claim: Claim | None
+    parts: list[str] = field(default_factory=list)
+
+    @property
+    def is_directory(self) -> bool:
+        return not self.parts
+
+
+@dataclass(slots=True)
+class Found:
+    """The candidates, in no order, and sentences about what could not be looked at."""
+
+    candidates: list[Candidate]
+    troubles: list[tuple[str, str]]
+
+
+def claim_of(stem: str, strict: bool) -> Claim | None:
+    """The step that a name claims. `strict` takes no number without a word such as step or checkpoint."""
+    for pattern in (_FAIRSEQ, _STEP, _SAVE, _EPOCH) if strict else (_FAIRSEQ, _STEP, _SAVE, _EPOCH, _BARE):
+        if match := pattern.search(stem):
+            certain = pattern in (_FAIRSEQ, _STEP)
+            return Claim(int(match[1]), pattern is _EPOCH, re.sub(r"\d+", "#", stem), certain)
+    return None
+
+
+def find(directory: str) -> Found:
+    """Looks level by level, MAX_DEPTH deep, at most MAX_LOOKED_AT names; never raises."""
+    found = Found([], [])
+    level, looked_at = [directory], 0
+    for depth in range(MAX_DEPTH + 1):
+        below: list[str] = []
+        for here in level:
+            try:
+                with os.scandir(here) as items:
+                    kept, looked_at = _bounded(items, looked_at)
+            except OSError as error:
+                found.troubles.append((here, _sentence(error)))
+                continue
+            below += _sort_out(here, kept, found.candidates)
+            if looked_at >= MAX_LOOKED_AT:
+                found.troubles.append(
+                    (here, f"it holds too much: looking stopped after {MAX_LOOKED_AT} names")
+                )
+                return found
+        level = sorted(below) if depth < MAX_DEPTH else []
+    return found
+
+
+def _sentence(error: OSError) -> str:
+    if isinstance(error, FileNotFoundError):
+        return "there is no such directory"
+    return f"it cannot be read: {error.strerror or error}"
+
+
+def _bounded(items: Iterator[os.DirEntry[str]], looked_at: int) -> tuple[list[os.DirEntry[str]], int]:
+    kept = []
+    for item in items:
+        kept.append(item)
+        looked_at += 1
+        if looked_at >= MAX_LOOKED_AT:
+            break
+    return kept, looked_at
+
+
+def _sort_out(here: str, items: list[os.DirEntry[str]], out: list[Candidate]) -> list[str]:
+    """Adds the candidates among `items` to `out`; returns the directories to look into."""
+    below: list[str] = []
+    files: dict[str, Candidate] = {}
+    tag = _named_by_latest(here, items)
+    for item in items:
+        name = item.name
+        try:
+            is_directory = item.is_dir()
+            linked = item.is_symlink()
+        except OSError:
+            continue
+        if is_directory:
+            claim = claim_of(name, strict=True)
+            if claim is not None and not _is_container(item.path, claim):
+                out.append(Candidate(item.path, claim))
+            elif name == tag or _holds_marker(item.path):
+                out.append(Candidate(item.path, claim_of(name, strict=False)))
+            elif not linked and not name.startswith(".") and name not in _NEVER_ENTERED:
+                below.append(item.path)
+        else:
+            _sort_out_file(here, name, files)
+    out.extend(files.values())
+    return below
+
+
+def _sort_out_file(here: str, name: str, files: dict[str, Candidate]) -> None:
+    if match := _TENSORFLOW.match(name):
+        stem = match[1]
+        key = f"tensorflow {stem}"
+        path = f"{here}/{stem}"
+    else:
+        stem, suffix = PurePath(name).stem, PurePath(name).suffix
+        if (suffix not in STATE_SUFFIXES and not TEMPORARY.search(name)) or _SHARD.search(name):
+            return
+        key, path = name, f"{here}/{name}"
+    claim = claim_of(stem, strict=False)
+    if claim is None and not _UNNUMBERED.search(name):
+        return
+    files.setdefault(key, Candidate(path, claim)).parts.append(name)
+
+
+def _is_container(path: str, claim: Claim) -> bool:
+    """A stage such as `step1_sft`: no state of its own, but checkpoints below with numbers of their own."""
+    inner = False
+    try:
+        with os.scandir(path) as items:
+            for item in itertools.islice(items, MAX_PEEK):
+                if item.is_dir():
+                    below = claim_of(item.name, strict=True)
+                    inner = inner or (below is not None and below.step != claim.step)
+                elif PurePath(item.name).suffix in STATE_SUFFIXES or item.name in _MARKERS:
+                    return False
+    except OSError:
+        return False
+    return inner
+
+
+def _holds_marker(path: str) -> bool:
+    return any(os.path.lexists(f"{path}/{marker}") for marker in _MARKERS)
+
+
+def _named_by_latest(here: str, items: list[os.DirEntry[str]]) -> str | None:
+    """The tag that DeepSpeed's `latest` names in this directory."""
+    if not any(item.name == "latest" for item in items):
+        return None
+    return read_line(f"{here}/latest")
+
+
+def read_line(path: str) -> str | None:
+    """The text of a small pointer file (`latest`, `latest_checkpointed_iteration.txt`), stripped."""
+    try:
+        with Path(path).open(encoding="utf-8", errors="replace") as file:
+            return file.read(4096).strip()
+    except OSError:
+        return None

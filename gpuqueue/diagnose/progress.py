@@ -1,0 +1,98 @@
+"""Whether a run went on after a message: a warning that was survived is not why the run ended."""
+
+import re
+from collections.abc import Iterator
+
+# A word that counts, then its number: step 120, epoch=3, 'iteration': 40, 120/5000 [00:31<...
+_COUNTED = re.compile(
+    r"(?P<word>\b(?:global_?step|steps?|iter(?:ation)?s?|epochs?|batch|update|num_updates|tokens|samples))\b"
+    r"['\"]?\s*[:=#\[(]?\s*(?P<value>\d+(?:\.\d+)?)\b",
+    re.IGNORECASE,
+)
+_BAR = re.compile(r"(?P<value>\d+)/(?P<total>\d+)\s*\[")
+_TRACE_FRAME = re.compile(r'^\s*File "|, line \d+|\bTraceback\b|Error\b')
+
+_DONE = re.compile(
+    r"\btrain_runtime\b|\btraining (?:is )?(?:now )?(?:complete|completed|finished|done|succeeded)\b"
+    r"|\b(?:finished|completed|done) training\b|\ball (?:done|epochs (?:done|completed))\b"
+    r"|\b(?:job|run|evaluation|inference|export|script) (?:has )?(?:completed|finished|succeeded)\b"
+    r"|\bcompleted successfully\b|\bfinished successfully\b|\bexit(?:ed|ing)? (?:with )?(?:code"
+    r"|status)[ :=]*0\b"
+    r"|\bApplication startup complete\b|^\s*done[.!]*\s*$|\bmodel (?:was )?saved (?:to|in)\b"
+    r"|\bsuccessfully saved\b"
+    r"|\b\d+ passed\b(?!.*\bfailed\b)",
+    re.IGNORECASE,
+)
+_SURVIVED = re.compile(
+    r"\bretrying\b|\bwill (?:try|retry)\b|\btrying again\b|\bskipping\b|\bskipped (?:this |the )?batch"
+    r"|\brecovered\b"
+    r"|\bfall(?:ing|s)? ?back\b|\breduc(?:ing|ed) (?:the )?(?:micro.?)?batch|\bdecreas(?:ing"
+    r"|ed) (?:the )?batch"
+    r"|\bbatch size (?:reduced|decreased|lowered|halved)|\bhalving\b|\bnot a failure\b|\bignoring\b"
+    r"|\bcaught (?:an? )?(?:cuda |gpu )?(?:oom|out.of.memory|exception|error)"
+    r"|\bcontinuing\b|\bwill continue\b|\btrying (?:with )?(?:a )?(?:smaller|batch)",
+    re.IGNORECASE,
+)
+_NEAR_LINES = 3
+
+
+def _counters(line: str) -> Iterator[tuple[str, float]]:
+    if _TRACE_FRAME.search(line):
+        return
+    for bar in _BAR.finditer(line):
+        yield f"bar of {bar['total']}", float(bar["value"])
+    for found in _COUNTED.finditer(line):
+        yield found["word"].lower().rstrip("s"), float(found["value"])
+
+
+def went_on(lines: tuple[str, ...], after: int) -> bool:
+    """True where counters rose, or the run said that it was done, after the line numbered `after`.
+
+    A bar that is merely printed once more when the program dies has not risen.
+    """
+    reached: dict[str, float] = {}
+    for line in lines[: after + 1]:
+        for key, value in _counters(line):
+            reached[key] = max(value, reached.get(key, value))
+    later: dict[str, float] = {}
+    for line in lines[after + 1 :]:
+        if _DONE.search(line):
+            return True
+        for key, value in _counters(line):
+            if key in reached and value > reached[key]:
+                return True
+            if key in later and value > later[key]:
+                return True  # counting began anew
+            later.setdefault(key, value)
+    return False
+
+
+def was_survived(lines: tuple[str, ...], at: int) -> bool:
+    """True where the message itself, or what stands right after it, says that the run handles it."""
+    near = lines[at : at + 1 + _NEAR_LINES]
+    for offset, line in enumerate(near):
+        if offset and "Traceback" in line:
+            return False
+        if _SURVIVED.search(line):
+            return True
+    return False
+
+
+def said_done(lines: tuple[str, ...]) -> bool:
+    """True where one of the last lines reports the end of a run that went well."""
+    return any(_DONE.search(line) for line in lines[-20:])
+
+
+def lines_after(lines: tuple[str, ...], at: int) -> int:
+    """How many lines that belong to no traceback follow: a death is near the end of its log."""
+    return sum(1 for line in lines[at + 1 :] if line.strip() and not _belongs_to_death(line))
+
+
+def _belongs_to_death(line: str) -> bool:
+    return bool(
+        line.startswith((" ", "\t"))
+        or _TRACE_FRAME.search(line)
+        or re.search(
+            r"error|exit|kill|fail|rank|pid|signal|wandb|nccl|terminat|abort|===|---", line, re.IGNORECASE
+        )
+    )
