@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.option("--follow", "-f", "following", is_flag=True, help="Go on as things happen.")
 @click.option("--job", type=JobId(), metavar="JOB", help="Only of this job.")
 @click.option("--after", type=click.IntRange(0), metavar="ID", help="Only what came after event ID.")
-@click.option("--limit", "-n", type=click.IntRange(1, 10000), metavar="N", help="At most N of them.")
+@click.option("--limit", "-n", type=click.IntRange(1, 1000), metavar="N", help="At most N of them.")
 @json_option
 def command(following: bool, job: int | None, after: int | None, limit: int | None, as_json: bool) -> int:
     """What happened. With -f and --json: one JSON object a line."""
@@ -32,7 +32,7 @@ def command(following: bool, job: int | None, after: int | None, limit: int | No
         else:
             print("\n".join(event_lines(events, screen())) if events else "nothing happened yet")
         return DONE
-    last = after or 0
+    last = -1 if after is None else after  # -1: from now on
     for event in events:
         _print_one(event, as_json)
         last = event.id

@@ -81,6 +81,13 @@ def clip(text: str, width: int) -> str:
     return kept.rstrip() + "…"
 
 
+def wrapped(text: str, width: int) -> list[str]:
+    """The text as lines of at most that width, one at least."""
+    from textwrap import wrap  # only the pages that explain need it
+
+    return wrap(plain(text), max(width, 20), break_on_hyphens=False) or [""]
+
+
 def table(columns: Sequence[Column], rows: Sequence[Sequence[Cell | str]], on: Screen) -> list[str]:
     """The rows under their titles, within the screen's width."""
     cells = [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in rows]
