@@ -67,6 +67,7 @@ class Restarts:
     newest_step: int | None = None
     failures_from: Mapping[str, int] | None = None  # checkpoint path -> attempts that failed from it
     used_expandable_segments: bool = False
+    grown: bool = False  # R5 --grow has had its one requeue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,9 @@ class GpuProcess:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardReading:
     """One card as read now. `fault` is set when the card is lost or cannot be read: the other numbers are
-    then the last that were known, or 0. `processes` is None where the driver hides per-process memory."""
+    then the last that were known, or 0. `gone` says that the card itself is lost, so that nothing can go on
+    there; a card that merely cannot be read now is not gone. `processes` is None where the driver hides
+    per-process memory."""
 
     uuid: str
     index: int  # rank by PCI bus id
@@ -28,6 +30,7 @@ class CardReading:
     temperature_c: int | None = None
     too_hot: bool = False  # at or over its slowdown temperature (H2)
     fault: str | None = None
+    gone: bool = False
     minor: int | None = None  # /dev/nvidiaN
 
 

@@ -33,6 +33,7 @@ class Card:
     strangers: tuple[Stranger, ...] = ()
     hidden: bool = False
     drained: str | None = None  # why nothing new starts here
+    gone: bool = False  # the card itself is lost (H1)
     gpu_percent: int | None = None
     temperature_c: int | None = None
     notes: tuple[str, ...] = ()

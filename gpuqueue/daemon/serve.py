@@ -24,7 +24,7 @@ from gpuqueue.engine.engine import Engine
 from gpuqueue.engine.ports import Cards
 from gpuqueue.engine.tick import cycle
 from gpuqueue.gpu.nvml import NvmlCards
-from gpuqueue.gpu.processes import describe
+from gpuqueue.gpu.processes import identify
 from gpuqueue.gpu.simulated import SimulatedCards
 from gpuqueue.store.open import open_store
 
@@ -75,8 +75,8 @@ def build_engine(settings: Settings, *, store_second: int, store, cards: Cards) 
         settings=settings,
         store=store,
         cards=cards,
-        backend=LocalBackend(Path(settings.state_dir), settings.containment),
-        describe=describe,
+        backend=LocalBackend(Path(settings.state_dir), None if settings.containment == "auto" else settings.containment),
+        identify=identify,
         boot_id=Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
         daemon_uid=os.geteuid(),
         clock=EngineClock(second=store_second),

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from gpuqueue.diagnose.finding import Cause, Confidence, Phase, Retry
+from gpuqueue.diagnose.log import without_prefix
 from gpuqueue.diagnose.traceback import exception_of
 
 
@@ -69,7 +70,7 @@ def wording(
     strength: Strength = Strength.certain,
     phase: Phase | None = None,
 ) -> Wording:
-    """A table row. The pattern is searched in one line, letters in either case."""
+    """A table row. The pattern is searched in one line less its log prefix, letters in either case."""
     return Wording(cause, re.compile(pattern, re.IGNORECASE), advice, retry, strength, phase)
 
 
@@ -86,7 +87,7 @@ _WORTH_READING = re.compile(
 # Prose about an error is not the error: documentation, help texts, comments, quoted examples.
 _PROSE_BEFORE = re.compile(
     r"\b(?:if|when|whenever|avoid\w*|you|your|should|might|may|e\.g|example|usually|often|typically|prevent\w*|tips?"
-    r"|how to|faq|handles?|troubleshoot\w*|instead of|rather than|common|fixed|fixes|known|called|means?)\b",
+    r"|how to|faq|handles|troubleshoot\w*|instead of|rather than|common|fixed|fixes|known|called|means?)\b",
     re.IGNORECASE,
 )
 _COMMENT = re.compile(r"^\s*(?:#|//|>\s|\*\s|-\s|\"\"\"|\|\s*`|<!--|\d+\.\s)")
@@ -114,9 +115,10 @@ def find_clues(lines: tuple[str, ...], table: Iterable[Wording]) -> list[Clue]:
     for number, line in enumerate(lines):
         if not _WORTH_READING.search(line):
             continue
+        bare = without_prefix(line)
         for row in rows:
-            found = row.pattern.search(line)
-            if found and not is_mention(line, found.start()):
+            found = row.pattern.search(bare)
+            if found and not is_mention(bare, found.start()):
                 named = {key: value for key, value in found.groupdict().items() if value}
                 clues.append(Clue(row, number, line.strip(), named))
     return clues

@@ -8,7 +8,7 @@ from statistics import median
 SECONDS_PER_HOUR = 3600
 _MIN_SAMPLES = 8
 _WARM_UP = 0.1  # of the run: loading, first steps, autotuning
-_BASE_SHARE = 0.2  # a leak grows from a working run; a load grows from nothing
+_BASE_SHARE = 0.1  # traced back to the start, a leak comes from a working run, a load from nothing
 _MIN_GROWTH_MIB = 256
 _MIN_GROWTH_SHARE = 0.1
 _MIN_QUARTER_SHARE = 0.12  # every quarter of the run adds; a plateau or a single jump does not
@@ -37,6 +37,7 @@ def steady_growth(curve: tuple[tuple[int, int], ...]) -> Growth | None:
     After the warm-up the medians of the four quarters must rise each time by a fair share of the whole.
     """
     points = sorted(curve)
+    start = points[0][0] if points else 0
     points = points[int(len(points) * _WARM_UP) :]
     if len(points) < _MIN_SAMPLES:
         return None
@@ -46,12 +47,15 @@ def steady_growth(curve: tuple[tuple[int, int], ...]) -> Growth | None:
     total = middles[-1] - middles[0]
     if total < max(_MIN_GROWTH_MIB, int(_MIN_GROWTH_SHARE * middles[-1])):
         return None
-    if middles[0] < _BASE_SHARE * middles[-1]:
-        return None
     if any(after - before < _MIN_QUARTER_SHARE * total for before, after in pairwise(middles)):
         return None
-    seconds = int(median(at for at, _ in quarters[-1]) - median(at for at, _ in quarters[0]))
-    slope = total * SECONDS_PER_HOUR // seconds if seconds > 0 else None
+    early, late = (int(median(at for at, _ in quarter)) for quarter in (quarters[0], quarters[-1]))
+    if late <= early:
+        return None
+    base = middles[0] - total * (early - start) // (late - early)
+    if base < _BASE_SHARE * middles[-1]:
+        return None
+    slope = total * SECONDS_PER_HOUR // (late - early)
     return Growth(points[0][1], points[-1][1], len(points), slope)
 
 

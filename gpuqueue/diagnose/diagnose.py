@@ -124,7 +124,13 @@ _BY_STATUS: dict[int, Wording] = {
         Cause.timeout, "", "Exit status 124 is that of `timeout`: a longer limit.", Retry.no, _USUAL
     ),
     126: wording(Cause.program_error, "", "The command may not be executed: chmod +x.", Retry.no, _USUAL),
-    127: wording(Cause.missing_module, "", "The command was not found: wrong environment?", Retry.no, _USUAL),
+    127: wording(
+        Cause.missing_module,
+        "",
+        "The command was not found: activate the right environment.",
+        Retry.no,
+        _USUAL,
+    ),
 }
 
 
@@ -251,7 +257,7 @@ def _finding(clue: Clue, lines: tuple[str, ...], found: tuple[Trace, ...], evide
 
 
 def _place(clue: Clue, lines: tuple[str, ...], found: tuple[Trace, ...]) -> int:
-    """The line whose surroundings tell the phase: native code prints its message before the traceback comes."""
+    """The line whose surroundings tell the phase: native code prints its message before the traceback."""
     after = [trace for trace in found if clue.line < trace.start <= clue.line + _TRACE_FOLLOWS]
     return after[0].end if after else min(clue.line, len(lines) - 1)
 

@@ -23,8 +23,8 @@ _WRAPPERS = re.compile(
 class Trace:
     """One traceback: where it starts, where its exception stands, and what that says.
 
-    `chained` is True where Python says that it arose from the one before it; `message_end` is the last line of
-    a message that goes on after the exception's own line.
+    `chained` is True where Python says that it arose from the one before it; `message_end` is the last line
+    of a message that goes on after the exception's own line.
     """
 
     start: int

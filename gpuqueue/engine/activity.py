@@ -82,9 +82,9 @@ class ActivityBook:
         if kind == "idle":
             record.activity = replace(record.activity, idle_warned=level)
         elif kind == "stalled":
-            record.activity = replace(record.activity, stalled_warned=True)
+            record.activity = replace(record.activity, stalled_warned=level > 0)
         else:
-            record.activity = replace(record.activity, limit_warned=True)
+            record.activity = replace(record.activity, limit_warned=level > 0)
 
     def of(self, key: tuple[int, int]) -> Activity:
         record = self._records.get(key)

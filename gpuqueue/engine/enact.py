@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from gpuqueue.core.decisions import Charge, Finish, Start, Stop, Supervision, Warn
+from gpuqueue.core.limits import ran_s
 from gpuqueue.core.model import AfterStop, Attempt, AttemptPhase, Job, StopIntent
 from gpuqueue.core.phases import legal
 from gpuqueue.core.readings import Probe
@@ -26,7 +27,7 @@ log = logging.getLogger(__name__)
 
 def move(engine: Engine, job: Job, state: JobState, **changes: object) -> bool:
     """The one place that changes a job's state. False: somebody was faster, and the next tick sees to it."""
-    assert legal(job.state, state), f"job {job.id}: {job.state} -> {state} is no legal move"
+    assert state is job.state or legal(job.state, state), f"job {job.id}: {job.state} -> {state} is no legal move"
     moved = replace(job, state=state, state_since=engine.clock.second, **changes)  # type: ignore[arg-type]
     return engine.store.save_job(moved, expect=job.state)
 
@@ -90,7 +91,7 @@ def launch(engine: Engine, job: Job, attempt: Attempt) -> None:
     engine.event(
         "started",
         "gpuqueued",
-        f"job {job.id} attempt {attempt.number} of {job.account}: {format_mib(attempt.claim_mib)} on {where}",
+        f"job {job.id} attempt {attempt.number} starts for {job.account}: {format_mib(attempt.claim_mib)} on {where}",
         job.id,
     )
 
@@ -142,7 +143,7 @@ def intend_stop(engine: Engine, job: Job, reason: Reason, actor: str, after: Aft
     intent = StopIntent(reason=reason, actor=actor, after=after, grace_s=grace_s, asked_at=engine.clock.second)
     with engine.store.transaction():
         if engine.store.save_job(replace(job, stop=intent), expect=job.state):
-            engine.event("stopping", actor, f"job {job.id}: {sentence(reason)}", job.id)
+            engine.event("stopping", actor, f"job {job.id} is to stop: {sentence(reason)}", job.id)
 
 
 def carry_out_stops(engine: Engine) -> None:
@@ -164,7 +165,7 @@ def _end_waiting(engine: Engine, job: Job, stop: StopIntent) -> None:
     state = JobState.CANCELLED if stop.after is AfterStop.CANCEL else JobState.STOPPED
     with engine.store.transaction():
         if move(engine, job, state, reason=stop.reason, ended_unix=int(time.time())):
-            engine.event("ended", stop.actor, f"job {job.id}: {sentence(stop.reason)}", job.id)
+            engine.event("ended", stop.actor, f"job {job.id} {state}: {sentence(stop.reason)}", job.id)
 
 
 def _signal(engine: Engine, job: Job, stop: StopIntent) -> None:
@@ -181,7 +182,7 @@ def _signal(engine: Engine, job: Job, stop: StopIntent) -> None:
 # -- ends --------------------------------------------------------------------------------------------------------
 
 
-def finish(engine: Engine, job: Job, decided: Finish, *, ended_unix: int, probe: Probe) -> None:
+def finish(engine: Engine, job: Job, attempt: Attempt, decided: Finish, *, ended_unix: int, probe: Probe) -> None:
     """Moves the job to where core sends it, with the counters that core counted."""
     restarts = replace(
         decided.restarts,
@@ -192,6 +193,7 @@ def finish(engine: Engine, job: Job, decided: Finish, *, ended_unix: int, probe:
         job,
         decided.state,
         restarts=restarts,
+        ran_s=ran_s(job, attempt, engine.clock.second),
         reason=decided.reason,
         stop=None,
         not_before=decided.not_before,

@@ -17,7 +17,7 @@ from gpuqueue.core.readings import NodeReading
 from gpuqueue.core.snapshot import Snapshot
 from gpuqueue.engine.activity import ActivityBook
 from gpuqueue.engine.clock import EngineClock
-from gpuqueue.engine.ports import Backend, Cards, Store
+from gpuqueue.engine.ports import Backend, Cards, KnownProcess, Store
 from gpuqueue.wire.errors import ErrorCode, GpuqueueError
 from gpuqueue.wire.jobs import EventView
 
@@ -33,7 +33,7 @@ class Engine:
     store: Store
     cards: Cards
     backend: Backend
-    describe: Callable[[int], tuple[str, str]]  # pid -> (user, command), for strangers
+    identify: Callable[[int], KnownProcess | None]  # who a pid is, for strangers
     boot_id: str
     daemon_uid: int
     clock: EngineClock

@@ -1,11 +1,8 @@
-"""Fair-share bookkeeping: who held how much for how long (rule S1), and how long each job ran (Z4)."""
-
-from dataclasses import replace
+"""Fair-share bookkeeping: who held how much for how long (rule S1)."""
 
 from gpuqueue.core.fairshare import decayed
 from gpuqueue.core.snapshot import Snapshot
 from gpuqueue.engine.engine import Engine
-from gpuqueue.wire.states import ACTIVE_STATES
 
 
 def account_use(engine: Engine, snapshot: Snapshot, elapsed_s: int) -> None:
@@ -21,9 +18,5 @@ def account_use(engine: Engine, snapshot: Snapshot, elapsed_s: int) -> None:
     for name, mib in held.items():
         past, at = usage.get(name, (0, now))
         changed[name] = (decayed(past, now - at, half_life_s) + mib * elapsed_s, now)
-    with engine.store.transaction():
-        if changed:
-            engine.store.set_usage(changed)
-        for job in engine.store.open_jobs():
-            if job.state in ACTIVE_STATES:
-                engine.store.save_job(replace(job, ran_s=job.ran_s + elapsed_s), expect=job.state)
+    if changed:
+        engine.store.set_usage(changed)

@@ -4,8 +4,10 @@ import logging
 import pwd
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from gpuqueue.core.capacity import capacity_mib, foreign_mib, held_back_mib
+from gpuqueue.core.fairshare import decayed, share
 from gpuqueue.core.model import Attempt, AttemptPhase, Job
 from gpuqueue.core.quota import resolve
 from gpuqueue.core.readings import CardReading, NodeReading, ProcessUse
@@ -16,8 +18,6 @@ from gpuqueue.engine.engine import Engine
 log = logging.getLogger(__name__)
 
 Uses = Mapping[tuple[int, int], ProcessUse]
-DISPLAY_SERVERS = frozenset({"Xorg", "X", "gnome-shell", "Xwayland", "kwin_wayland", "sddm-greeter", "gdm-x-session"})
-
 
 def observe(engine: Engine, reading: NodeReading, uses: Uses) -> Snapshot:
     """All that is known now. Nothing is guessed: what the driver hides is None, what it cannot read is a fault."""
@@ -57,7 +57,9 @@ def account(engine: Engine, name: str, cards: Sequence[Card]) -> tuple[Account, 
     resolved, source = resolve(
         name, groups, set_by_admin, engine.settings.policy, [(card.capacity_mib, card.held_back_mib) for card in cards]
     )
-    return resolved, source
+    past, at = engine.store.usage().get(name, (0, 0))
+    usage = decayed(past, engine.clock.second - at, engine.settings.policy.quota.half_life_s)
+    return replace(resolved, usage=share(usage, resolved.weight)), source
 
 
 def _gids_of(name: str) -> tuple[int, ...]:
@@ -119,7 +121,7 @@ def _card(
     ours = {pid for use in uses.values() for pid in use.pids}
     here = [lease.measured_mib for lease in leases if lease.card == card.uuid]
     hidden = card.processes is None or any(process.used_mib is None for process in card.processes)
-    foreign = 0 if hidden else foreign_mib(card.used_mib, [used or 0 for used in here])
+    foreign = foreign_mib(card.used_mib, here, hidden)
     notes = []
     if hidden:
         notes.append("the driver hides per-process memory: overuse and strangers are not policed on this card")
@@ -139,6 +141,7 @@ def _card(
         strangers=_strangers(engine, card, ours),
         hidden=hidden,
         drained=drained,
+        gone=card.gone,
         gpu_percent=card.gpu_percent,
         temperature_c=card.temperature_c,
         notes=tuple(notes),
@@ -150,9 +153,10 @@ def _strangers(engine: Engine, card: CardReading, ours: set[int]) -> tuple[Stran
     for process in card.processes or ():
         if process.pid in ours:
             continue
-        user, command = engine.describe(process.pid)
-        if command.split("/")[-1].split(" ")[0] in DISPLAY_SERVERS:
+        known = engine.identify(process.pid)
+        if known is not None and known.display_server:
             continue  # counts in F, but is nobody's misconduct (M3)
+        user, command = (known.user, known.command) if known is not None else ("unknown", "unknown")
         found.append(Stranger(pid=process.pid, user=user, command=command, used_mib=process.used_mib))
     return tuple(found)
 

@@ -12,6 +12,21 @@ from gpuqueue.wire.jobs import EventView, SubmitRequest
 from gpuqueue.wire.rundir import Spec, StopOrder
 
 
+class KnownProcess(Protocol):
+    """Who a process that holds VRAM is."""
+
+    @property
+    def user(self) -> str: ...
+
+    @property
+    def command(self) -> str:
+        """One printable line, shortened."""
+        ...
+
+    @property
+    def display_server(self) -> bool: ...
+
+
 class Cards(Protocol):
     """Contract: tests/contracts/test_cards.py."""
 

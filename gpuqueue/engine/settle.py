@@ -118,7 +118,7 @@ def _ended(engine: Engine, attempt: Attempt, probe: Probe) -> None:
                 resumed_from=probe.resumed_from,
             )
         )
-        enact.finish(engine, job, finish, ended_unix=ended_unix, probe=probe)
+        enact.finish(engine, job, attempt, finish, ended_unix=ended_unix, probe=probe)
     _announce(engine, job, attempt, finish, outcome)
 
 
@@ -143,7 +143,7 @@ def _outcome(probe: Probe, job: Job, autopsy: Autopsy) -> str:
 
 
 def _announce(engine: Engine, job: Job, attempt: Attempt, finish: Finish, outcome: str) -> None:
-    text = f"job {job.id} attempt {attempt.number}: {outcome}"
+    text = f"job {job.id} attempt {attempt.number} ended: {outcome}"
     if finish.state is JobState.BACKOFF and finish.not_before is not None:
         text += f"; next try in {max(0, finish.not_before - engine.clock.second)} s"
     elif finish.state.ended and sentence(finish.reason) != outcome:

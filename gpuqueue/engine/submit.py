@@ -52,7 +52,7 @@ def submit(engine: Engine, caller: Caller, request: SubmitRequest) -> tuple[Job,
         stored, new = engine.store.add_job(job, request)
         if new:
             acting = f" (asked by {caller.user})" if caller.uid != owner.uid else ""
-            engine.event("submitted", caller.user, f"job {stored.id} of {account_name}{acting}", stored.id)
+            engine.event("submitted", caller.user, f"job {stored.id} submitted for {account_name}{acting}", stored.id)
     return stored, new, notes
 
 

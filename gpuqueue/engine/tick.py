@@ -1,5 +1,6 @@
 """The cycle: observe, decide, act. Nothing that matters is remembered from one tick to the next."""
 
+from gpuqueue.core.apply import apply
 from gpuqueue.core.plan import plan
 from gpuqueue.core.readings import NodeReading
 from gpuqueue.core.supervise import supervise
@@ -33,7 +34,8 @@ def cycle(engine: Engine, reading: NodeReading, monotonic: float) -> None:
 
     # 5. What may start, given what step 4 left: the lease is committed before the first process.
     snapshot = observe(engine, reading, uses)
-    engine.snapshot, engine.plan = snapshot, plan(snapshot, policy)
+    engine.plan = plan(snapshot, policy)
+    engine.snapshot = apply(snapshot, engine.plan)  # what people are shown until the next look
     enact.starts(engine, snapshot, engine.plan.starts)
 
     # 6. Account for the time, and keep the clock.

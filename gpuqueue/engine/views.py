@@ -4,6 +4,7 @@ import shlex
 import socket
 import time
 
+from gpuqueue.core.limits import ran_s
 from gpuqueue.core.model import Attempt, AttemptPhase, Job
 from gpuqueue.core.reasons import Reason, sentence
 from gpuqueue.core.snapshot import Card
@@ -56,7 +57,7 @@ def job_view(engine: Engine, job: Job, caller: Caller) -> JobView:
         started_at=job.started_unix,
         ended_at=job.ended_unix,
         state_s=max(0, engine.clock.second - job.state_since),
-        ran_s=job.ran_s,
+        ran_s=ran_s(job, attempt, engine.clock.second),
         limit_s=job.limit_s,
         command=_command(engine, job, caller),
         expected_start_at=None if expected is None else int(time.time()) + expected - engine.clock.second,

@@ -60,6 +60,9 @@ _SENTENCES = {
     ),
 }
 
+# What no program on the card survives; the rest may pass.
+_GONE = frozenset({_SENTENCES[pynvml.NVML_ERROR_GPU_IS_LOST], _SENTENCES[pynvml.NVML_ERROR_RESET_REQUIRED]})
+
 
 class NvmlCards:
     """Satisfies engine.ports.Cards."""
@@ -130,7 +133,7 @@ class NvmlCards:
         for number, (card, fault) in enumerate(zip_longest(known, unreadable)):
             if card is None:
                 card = _nameless(f"unreadable-{number}", "")
-            yield replace(card, fault=fault or _VANISHED)
+            yield replace(card, fault=fault or _VANISHED, gone=fault is None or fault in _GONE)
 
     def _read_card(self, handle: Any, uuid: str) -> CardReading:
         try:
@@ -145,7 +148,8 @@ class NvmlCards:
     def _faulty(self, error: Any, uuid: str, pci_bus_id: str) -> CardReading:
         if error.value in _NODE_FAULTS:
             raise error
-        return replace(self._known.get(uuid) or _nameless(uuid, pci_bus_id), fault=_sentence(error))
+        known = self._known.get(uuid) or _nameless(uuid, pci_bus_id)
+        return replace(known, fault=_sentence(error), gone=_sentence(error) in _GONE)
 
     def _measure(self, handle: Any, uuid: str, pci_bus_id: str) -> CardReading:
         total_mib, reserved_mib, used_mib = _memory_mib(handle)

@@ -10,12 +10,12 @@ process that it names lives and belongs to the file's owner. Nobody can therefor
 somebody else's process, and nothing is leaked by SIGKILL. Whoever reads trusts no file. Standard library only.
 """
 
+import contextlib
 import fcntl
 import json
 import os
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -98,7 +98,8 @@ def sweep(directory: Path) -> None:
     for path in (directory / USE_DIR).iterdir():
         identity = _identity_in(path.name)
         if identity is not None and _start_ticks(identity[0]) != identity[1]:
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # a directory of such a name is some user's joke
+                path.unlink(missing_ok=True)
 
 
 def take(directory: Path, card: SimCard, vram_mib: int, gpu_percent: int) -> None:
@@ -123,7 +124,7 @@ def take(directory: Path, card: SimCard, vram_mib: int, gpu_percent: int) -> Non
         temporary.replace(own)
 
 
-@contextmanager
+@contextlib.contextmanager
 def _locked(directory: Path) -> Iterator[None]:
     descriptor = os.open(directory / LOCK, os.O_RDONLY | os.O_CLOEXEC)
     try:
@@ -167,11 +168,13 @@ def _read_use(path: Path) -> SimUse | None:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None  # gone since it was listed, a link, or unreadable: it counts for nobody
-    with os.fdopen(descriptor, "rb") as file:
+    try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != _uid(identity[0]):
             return None
-        words = file.read(_LARGEST_USE_FILE).split()
+        words = os.read(descriptor, _LARGEST_USE_FILE).split()
+    finally:
+        os.close(descriptor)
     if len(words) != 2 or not all(word.isdigit() and len(word) < 10 for word in words):
         return None
     return SimUse(pid=identity[0], card=identity[2], vram_mib=int(words[0]), gpu_percent=min(int(words[1]), 100))

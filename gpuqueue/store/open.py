@@ -4,7 +4,9 @@ import os
 import sqlite3
 from pathlib import Path
 
-from gpuqueue.store.faults import restore_hint, unavailable
+from sqlalchemy import Engine
+
+from gpuqueue.store.faults import in_plain_words, restore_hint, unavailable
 from gpuqueue.store.files import is_there, keep_private, move_into_place, refuse_damage, refuse_network_file_system
 from gpuqueue.store.schema import MIGRATIONS, bring_up_to_date
 from gpuqueue.store.sqlite import SqliteStore, connect
@@ -29,6 +31,7 @@ def open_store(path: Path, migrations: Path = MIGRATIONS) -> SqliteStore:
     try:
         refuse_damage(path, engine)
         bring_up_to_date(path, engine, migrations)
+        _use_wal(path, engine)
         return _readable(SqliteStore(path, engine), path)
     except BaseException:
         engine.dispose()
@@ -51,6 +54,16 @@ def _create(path: Path, migrations: Path) -> None:
     finally:
         engine.dispose()
     move_into_place(unfinished, path)
+
+
+def _use_wal(path: Path, engine: Engine) -> None:
+    """Not before the file is known to be ours: the mode is written into it. A restored backup has another."""
+    with in_plain_words(path):
+        raw = engine.raw_connection()
+        [mode] = raw.cursor().execute("PRAGMA journal_mode=WAL").fetchone()
+        raw.close()
+    if mode != "wal":
+        raise unavailable(f"the file system of {path} has no shared memory for SQLite", "put state_dir on a local disk")
 
 
 def _readable(store: SqliteStore, path: Path) -> SqliteStore:

@@ -25,11 +25,8 @@ def encode(record: Any, without: tuple[str, ...] = ()) -> str:
 def decode(kind: type[T], text: str, **extra: Any) -> T:
     """The record that `text` holds; `extra` gives the fields that are kept elsewhere.
     Raises ValueError, TypeError or KeyError where the text is not such a record."""
-    values = json.loads(text)
-    if not isinstance(values, dict):
-        raise TypeError(f"not a record of {kind.__name__}")
     hint: Any = kind
-    made: T = _reader(hint)({**values, **extra})
+    made: T = _reader(hint)(json.loads(text) | extra)
     return made
 
 
@@ -80,7 +77,9 @@ def _dataclass_reader(kind: type) -> Callable[[Any], Any]:
     readers = {field.name: _reader(hints[field.name]) for field in dataclasses.fields(kind)}
     plain = frozenset(name for name, reader in readers.items() if reader is _as_it_is)
 
-    def read(values: dict[str, Any]) -> Any:
+    def read(values: Any) -> Any:
+        if not isinstance(values, dict):
+            raise TypeError(f"{values!r} is not a record of {kind.__name__}")
         return kind(
             **{
                 name: value if name in plain else readers[name](value)

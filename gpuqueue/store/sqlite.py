@@ -58,7 +58,7 @@ def _attempt(record: str) -> Attempt:
 
 
 def connect(path: Path) -> Engine:
-    """An engine with one connection to the existing file at `path`, every pragma set."""
+    """An engine with one connection to the existing file at `path`, which it leaves as it is until it writes."""
     engine = create_engine(
         "sqlite://",
         creator=lambda: sqlite3.connect(
@@ -70,7 +70,6 @@ def connect(path: Path) -> Engine:
     @event.listens_for(engine, "connect")
     def _set_up(connection: sqlite3.Connection, _: object) -> None:
         connection.isolation_level = None  # transactions begin where we say so, below
-        connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA foreign_keys=ON")
 
@@ -94,13 +93,33 @@ class SqliteStore:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        with self._work() as session, session.begin_nested():
+        with self._lock:
+            nested = self._session.in_transaction()
+            with self._work() as session:
+                if nested:
+                    with self._savepoint(session):
+                        yield
+                else:
+                    yield
+
+    @contextmanager
+    def _savepoint(self, session: Session) -> Iterator[None]:
+        say = session.connection().exec_driver_sql
+        say("SAVEPOINT inner_transaction")
+        try:
             yield
+            self._refuse_if_broken()
+        except BaseException:
+            if self._broken is None:
+                say("ROLLBACK TO inner_transaction")
+                say("RELEASE inner_transaction")
+            raise
+        say("RELEASE inner_transaction")
 
     @contextmanager
     def _work(self) -> Iterator[Session]:
-        """The transaction under way, or one for this call alone. SQLite may roll back by itself when a
-        statement fails (a full disk): what follows in the same transaction must then not commit on its own."""
+        """The transaction under way, or one for this call alone. When a statement fails, SQLite may have rolled
+        all of it back by itself (a full disk does that): nothing more may then be written in its name."""
         with self._lock, in_plain_words(self._path):
             if not self._session.in_transaction():
                 self._broken = None

@@ -1,12 +1,19 @@
 """The run directory: the memory between daemon and shim, one directory an attempt.
 
     spec.json      daemon   before the shim starts
+    claim.json     shim     made once, never overwritten: who may run this attempt (the daemon: nobody may)
     alive.json     shim     before the job's first instruction
     say.jsonl      daemon   sentences for the job's log, appended
     stop.json      daemon   the stop order; a newer one replaces it
+    heard.json     shim     how much of the two above was carried out, for an adopter
     progress.json  shim     newest checkpoint, what was skipped
     exit.json      shim     how it ended; written once, last
+    monitor.lock   shim     locked by the shim or adopter that watches
+    shim.err       shim     its own trouble, for the admin
     user/          the job's owner: output.log and the copy of the script
+
+Beside the run directories lies `wake.sock`, a datagram socket of the daemon's: a shim that has news sends
+the name of its run directory there, and does not care whether anybody listens.
 
 The records belong to the daemon's user (mode 0600); only `user/` is the job owner's. Each record is written
 to a temporary name, fsynced and renamed, so a reader sees a whole record or none. PROTOCOL counts changes;
@@ -21,14 +28,17 @@ from typing import Any, TypeVar
 
 PROTOCOL = 1
 
-SPEC, ALIVE, SAY, STOP, PROGRESS, EXIT = (
+SPEC, CLAIM, ALIVE, SAY, STOP, HEARD, PROGRESS, EXIT = (
     "spec.json",
+    "claim.json",
     "alive.json",
     "say.jsonl",
     "stop.json",
+    "heard.json",
     "progress.json",
     "exit.json",
 )
+LOCK, ERRORS, WAKE_SOCKET = "monitor.lock", "shim.err", "wake.sock"
 USER_DIR, LOG, SCRIPT = "user", "output.log", "script"
 MARKER_ENV = "GQ_ATTEMPT_MARKER"
 
@@ -78,6 +88,15 @@ class Spec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """Who may run the attempt. Made with `create_record`, so that only one ever can. `shim` is None where the
+    daemon made it, to be certain that a shim that is slow to start will not run what was given up."""
+
+    shim: ProcessIdentity | None
+    protocol: int = PROTOCOL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Alive:
     shim: ProcessIdentity
     job: ProcessIdentity
@@ -96,6 +115,15 @@ class StopOrder:
     grace_s: int
     sentence: str  # for the log
     asked_at: float
+    protocol: int = PROTOCOL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """What the monitor has carried out: bytes of say.jsonl, and the newest stop order by its `asked_at`."""
+
+    say_bytes: int = 0
+    stop_asked_at: float | None = None
     protocol: int = PROTOCOL
 
 
@@ -122,26 +150,54 @@ class Exit:
     leftover_pids: list[int]  # processes that survive SIGKILL (Z3)
     ended_at: float
     resumed_from: str | None = None
+    leftover_start_ticks: list[int] = field(default_factory=list)  # one for each of leftover_pids
     protocol: int = PROTOCOL
 
 
-Record = TypeVar("Record", Spec, Alive, StopOrder, Progress, Exit)
+AnyRecord = Spec | Claim | Alive | StopOrder | Heard | Progress | Exit
+Record = TypeVar("Record", Spec, Claim, Alive, StopOrder, Heard, Progress, Exit)
 
 
 class UnreadableRecord(Exception):
     """A record is there but is not what this release writes: {0}."""
 
 
-def write_record(path: Path, record: Spec | Alive | StopOrder | Progress | Exit) -> None:
+def write_record(path: Path, record: AnyRecord) -> None:
     """Atomic and durable: temporary name, fsync, rename, fsync of the directory."""
-    temporary = path.with_name(path.name + ".tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
-        json.dump(asdict(record), file)
-        file.flush()
-        os.fsync(file.fileno())
+    temporary = _write_temporary(path, record)
     temporary.replace(path)
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    _sync_directory(path.parent)
+
+
+def create_record(path: Path, record: AnyRecord) -> bool:
+    """Like `write_record`, but never over another one: False where there is one already."""
+    temporary = _write_temporary(path, record)
+    try:
+        path.hardlink_to(temporary)
+    except FileExistsError:
+        return False
+    finally:
+        temporary.unlink()
+    _sync_directory(path.parent)
+    return True
+
+
+def _write_temporary(path: Path, record: AnyRecord) -> Path:
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
+            json.dump(asdict(record), file)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        temporary.unlink()
+        raise
+    return temporary
+
+
+def _sync_directory(path: Path) -> None:
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(directory)
     finally:
@@ -161,7 +217,7 @@ def read_record(path: Path, kind: type[Record]) -> Record | None:
         known = {f.name for f in fields(kind)}
         values: dict[str, Any] = {k: v for k, v in json.loads(text).items() if k in known}
         for name in ("shim", "job"):
-            if kind is Alive:
+            if kind is Alive or (kind is Claim and values.get(name)):
                 values[name] = ProcessIdentity(**values[name])
         return kind(**values)
     except (ValueError, TypeError, KeyError, AttributeError) as error:

@@ -33,7 +33,7 @@ _LIBRARY = (
 TABLE = (
     wording(
         _DRIVER,
-        r"Driver/library version mismatch|NVML_ERROR_LIB_RM_VERSION_MISMATCH",
+        r"Driver/library version mismatch|(?:NVML_ERROR_LIB_RM_VERSION_|LibRmVersion)MISMATCH",
         _MISMATCH,
         retry=Retry.free,
     ),
@@ -57,7 +57,10 @@ TABLE = (
         _OLD,
     ),
     wording(
-        _DRIVER, r"Found no NVIDIA driver on your system|couldn't communicate with the NVIDIA driver", _NONE
+        _DRIVER,
+        r"Found no NVIDIA driver on your system|CUDA driver initialization failed"
+        r"|couldn't communicate with the NVIDIA driver",
+        _NONE,
     ),
     wording(
         _DRIVER,

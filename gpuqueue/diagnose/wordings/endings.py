@@ -62,7 +62,8 @@ TABLE = (
     ),
     wording(
         _SIGNAL,
-        r"double free or corruption|(?:malloc|free|corrupted)\S*: (?:invalid|corrupted|memory corruption"
+        r"double free or corruption|(?:malloc|free|munmap_chunk|corrupted)\S*: (?:invalid|corrupted"
+        r"|memory corruption"
         r"|smallbin)"
         r"|corrupted (?:double-linked list|size vs)",
         _CRASH,

@@ -5,9 +5,9 @@ from gpuqueue.diagnose.finding import Cause, Phase, Retry
 
 _OOM = Cause.out_of_memory
 _XLA = (
-    "XLA could not get {asked} bytes. It takes three quarters of the card at start, so a neighbour or its "
-    "own claim may "
-    "leave too little: set XLA_PYTHON_CLIENT_MEM_FRACTION to the claim, or use a smaller batch."
+    "XLA takes three quarters of the card at start, so a neighbour or its own claim may leave too little: "
+    "set "
+    "XLA_PYTHON_CLIENT_MEM_FRACTION to the claim's share of the card, or use a smaller batch."
 )
 _TF = "TensorFlow could not place a tensor on the card. Use a smaller batch, or claim more VRAM."
 _SERVER = "Lower the model length or the number of sequences, quantise the KV cache, or claim more VRAM."
@@ -15,11 +15,7 @@ _LLAMA = "Offload fewer layers (-ngl), use a smaller context (-c) or batch, or a
 
 TABLE = (
     wording(
-        _OOM,
-        r"RESOURCE_EXHAUSTED: .{0,80}(?:out of memory"
-        r"|failed to allocate)(?:[^\d\n]{0,60}(?P<asked>\d+) bytes)?"
-        r"|Resource exhausted: Out of memory while trying to allocate (?P<bytes>\d+) bytes",
-        _XLA,
+        _OOM, r"(?:RESOURCE_EXHAUSTED|Resource exhausted): .{0,80}(?:out of memory|failed to allocate)", _XLA
     ),
     wording(_OOM, r"(?:INTERNAL|XlaRuntimeError).{0,80}CUDA_ERROR_OUT_OF_MEMORY", _XLA),
     wording(
@@ -29,6 +25,7 @@ TABLE = (
         "memory.",
     ),
     wording(_OOM, r"OOM when allocating tensor with shape ?\[[^\]]*\](?!.*device:CPU:)", _TF),
+    wording(_OOM, r"InternalError: .*Status: out of memory", _TF),
     wording(_OOM, r"\bResourceExhaustedError\b", _TF, strength=Strength.usual),
     wording(
         _OOM,
@@ -55,10 +52,8 @@ TABLE = (
     ),
     wording(
         Cause.neighbour,
-        r"Error in memory profiling.*Initial free memory (?P<before>[\d.]+ ?\w*).*"
-        r"current free memory (?P<now>[\d.]+ ?\w*)"
-        r"|Error in memory profiling",
-        "Another process released VRAM while vLLM was measuring (free {before}, then {now}); start it again.",
+        r"Error in memory profiling",
+        "Another process released VRAM while vLLM was measuring; start it again.",
         retry=Retry.free,
         phase=Phase.load,
     ),
@@ -104,9 +99,9 @@ TABLE = (
     wording(_OOM, r"CUDA error 2 at .*: out of memory", _LLAMA),
     wording(
         Cause.host_out_of_memory,
-        r"model requires more system memory \((?P<asked>[^)]*)\) than is available \((?P<free>[^)]*)\)"
+        r"model requires more system memory \([^)]*\) than is available"
         r"|ggml_aligned_malloc: insufficient memory|unable to allocate CPU buffer",
-        "The model needs host memory that is not there (asked {asked}, available {free}).",
+        "The model needs host memory that is not there: a smaller quantisation, or a larger --mem.",
         phase=Phase.load,
     ),
 )

@@ -30,7 +30,8 @@ TABLE = (
     wording(_HOST, r"invoked oom-killer|systemd-oomd.*killed|\bOOMKilled\b|earlyoom.*sending SIG", _LESS),
     wording(
         _HOST,
-        r"detected \d+ oom[-_ ]kill event|oom-kill event\(s\)|task \d+: out of memory|exceeded memory limit",
+        r"detected \d+ oom[-_ ]kill event|oom-kill event\(s\)|task \d+: out of memory|exceeded (?:job "
+        r"|step )?memory limit",
         _LESS,
     ),
     wording(_HOST, r"DataLoader worker \(pid\(?s?\)? ?[\d, ]+\) (?:is|was) killed by signal: Killed", _LESS),
@@ -45,7 +46,7 @@ TABLE = (
         r"Unable to allocate (?P<asked>[\d.]+ [KMGTP]i?B) for an array",
         _LESS + " One array alone was to have {asked}.",
     ),
-    wording(_HOST, r"^\W*(?:\w+\.)*\w*MemoryError\b(?!.*(?:CUDA|GPU|out_of_memory))", _LESS),
+    wording(_HOST, r"^\W*(?:\w+\.)*(?:_Array)?MemoryError\b(?!.*(?:CUDA|GPU|out_of_memory))", _LESS),
     wording(_HOST, r"\[Errno 12\] Cannot allocate memory|fork: (?:retry: )?Cannot allocate memory", _LESS),
     wording(
         _HOST,
@@ -77,7 +78,11 @@ TABLE = (
         strength=_USUAL,
     ),
     # Shared memory
-    wording(_SHM, r"insufficient shared memory|out of shared memory", _CLEAN),
+    wording(
+        _SHM,
+        r"Unexpected bus error encountered in worker|insufficient shared memory|out of shared memory",
+        _CLEAN,
+    ),
     wording(
         _SHM, r"DataLoader worker \(pid\(?s?\)? ?[\d, ]+\) (?:is|was) killed by signal: Bus error", _CLEAN
     ),

@@ -14,6 +14,7 @@ TABLE = (
     wording(_MODULE, r"(?:ModuleNotFoundError|ImportError): No module named '?(?P<module>[\w.-]+)", _INSTALL),
     wording(_MODULE, r"\S*python\S*: No module named '?(?P<module>[\w.-]+)", _INSTALL),
     wording(_MODULE, r"because of the following error.*No module named '?(?P<module>[\w.-]+)", _INSTALL),
+    wording(_MODULE, r"^No module named '?(?P<module>[\w.-]+)", _INSTALL, strength=_USUAL),
     wording(_MODULE, r"PackageNotFoundError: .*?(?P<module>[\w.-]+)$", _INSTALL),
     wording(
         _MODULE,
@@ -85,6 +86,9 @@ TABLE = (
         r"|ambiguous)",
         "The command line is wrong.",
         Retry.no,
+    ),
+    wording(
+        _PROGRAM, r"^(?:SyntaxError|IndentationError|TabError): ", "The program does not parse.", Retry.no
     ),
     wording(
         _PROGRAM,

@@ -20,10 +20,10 @@ TABLE = (
         r"cuda runtime error \(2\) ?: out of memory|THCudaCheck FAIL .*error=2 : out of memory",
         _SMALLER,
     ),
-    wording(_OOM, r"(?:CUDA|HIP) (?:runtime |driver )?error ?: out of memory", _SMALLER),
+    wording(_OOM, r"(?:CUDA|HIP) (?:runtime |driver )?error ?: ?out of memory", _SMALLER),
     wording(
         _OOM,
-        r"cudaErrorMemoryAllocation|hipErrorOutOfMemory|CUDA_ERROR_OUT_OF_MEMORY: out of memory$",
+        r"cudaErrorMemoryAllocation|hipErrorOutOfMemory|(?<!device: )CUDA_ERROR_OUT_OF_MEMORY",
         _SMALLER,
         strength=Strength.usual,
     ),

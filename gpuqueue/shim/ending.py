@@ -1,0 +1,101 @@
+"""How the job's main process ended: from its parent, or by one who only watches it."""
+
+import os
+import select
+from contextlib import suppress
+from dataclasses import dataclass
+
+from gpuqueue.shim import linux
+from gpuqueue.shim.launch import Child
+from gpuqueue.shim.owner import CannotStart
+from gpuqueue.wire.procfs import find
+from gpuqueue.wire.rundir import ProcessIdentity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """Exactly one of exit_status, signal and lost speaks, as in the exit record."""
+
+    exit_status: int | None = None
+    signal: int | None = None
+    lost: bool = False
+    failed_start: str | None = None
+
+
+class Reaper:
+    """Every child of the monitor, orphans of the job included, is waited for here and nowhere else."""
+
+    def __init__(self) -> None:
+        self.statuses: dict[int, int] = {}
+
+    def reap(self) -> None:
+        with suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                self.statuses[ended[0]] = ended[1]
+
+    def has_reaped(self, pid: int) -> bool:
+        self.reap()
+        return pid in self.statuses
+
+
+class OwnChild:
+    """The main process of a shim's own job."""
+
+    def __init__(self, child: Child, reaper: Reaper) -> None:
+        self._child = child
+        self._reaper = reaper
+
+    def descriptors(self) -> list[int]:
+        return []  # SIGCHLD wakes
+
+    def ending(self) -> Ending | None:
+        if not self._reaper.has_reaped(self._child.pid):
+            return None
+        try:
+            self._child.started()
+        except CannotStart as error:
+            return Ending(exit_status=error.exit_status, failed_start=str(error))
+        except OSError as error:
+            return Ending(lost=True, failed_start=f"its start could not be followed: {error.strerror}")
+        return _as_ending(self._reaper.statuses[self._child.pid])
+
+
+class Orphan:
+    """The main process of a job whose shim died. Its status is known if somebody left it unreaped (the daemon
+    does, being a subreaper), or on kernels that keep it for a pidfd; else it is lost."""
+
+    def __init__(self, job: ProcessIdentity) -> None:
+        self._job = job
+        self._pidfd: int | None = None
+        with suppress(OSError):  # gone already
+            self._pidfd = os.pidfd_open(job.pid)
+            if find(job) is None:  # opened another one that got its pid
+                os.close(self._pidfd)
+                self._pidfd = None
+
+    def descriptors(self) -> list[int]:
+        return [] if self._pidfd is None else [self._pidfd]
+
+    def ending(self) -> Ending | None:
+        if self._pidfd is None:
+            return Ending(lost=True)
+        if not select.select([self._pidfd], [], [], 0)[0]:
+            return None
+        zombie = find(self._job)
+        if zombie is not None and zombie.dead and _may_read_status(zombie.pid):
+            return _as_ending(zombie.wait_status)
+        status = linux.wait_status_of_reaped(self._pidfd)
+        return Ending(lost=True) if status is None else _as_ending(status)
+
+
+def _may_read_status(pid: int) -> bool:
+    """The kernel shows 0 to those who may not see it."""
+    try:
+        return os.geteuid() == 0 or os.stat(f"/proc/{pid}").st_uid == os.geteuid()  # noqa: PTH116
+    except OSError:
+        return False
+
+
+def _as_ending(wait_status: int) -> Ending:
+    code = os.waitstatus_to_exitcode(wait_status)
+    return Ending(exit_status=code) if code >= 0 else Ending(signal=-code)

@@ -1,0 +1,31 @@
+"""Fixtures of the end-to-end tests."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.node import Node
+
+
+@pytest.fixture
+def make_node(tmp_path: Path) -> Iterator[Callable[..., Node]]:
+    """Makes nodes that are taken down after the test; `make_node(cards=..., config=...)` is not started yet."""
+    nodes: list[Node] = []
+
+    def make(**options: Any) -> Node:
+        directory = tmp_path / f"node{len(nodes)}"
+        directory.mkdir()
+        nodes.append(Node(directory, **options))
+        return nodes[-1]
+
+    yield make
+    for node in nodes:
+        node.close()
+
+
+@pytest.fixture
+def node(make_node: Callable[..., Node]) -> Node:
+    """A started node under the default policy, on one simulated 32 GB card that reads 32607 MiB."""
+    return make_node(config="[daemon]\nsample = \"1s\"\n").start()

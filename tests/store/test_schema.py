@@ -1,0 +1,150 @@
+"""Schemas: what is created fresh, what migrations make, and what released ones bring along."""
+
+import shutil
+import sqlite3
+import stat
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine
+from sqlmodel import SQLModel
+
+from gpuqueue.core.policy import Nominal
+from gpuqueue.store import tables
+from gpuqueue.store.open import open_store
+from gpuqueue.store.schema import MIGRATIONS
+from gpuqueue.wire.errors import GpuqueueError
+from tests.store.full import FULL_ATTEMPT, FULL_JOB, FULL_REQUEST
+
+RELEASED = sorted((Path(__file__).parent / "released").glob("*.sql"))
+
+NEXT_MIGRATION = """
+from alembic import op
+import sqlalchemy as sa
+
+revision = "next"
+down_revision = "0001"
+
+
+def upgrade():
+    op.add_column("quota", sa.Column("note", sa.Text()))
+"""
+
+
+def schema_of(path: Path) -> dict[str, str]:
+    with closing(sqlite3.connect(path)) as connection:
+        rows = connection.execute(
+            "SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL AND name != 'alembic_version'"
+        )
+        return {name: " ".join(sql.split()) for name, sql in rows}
+
+
+def restored(dump: Path, path: Path) -> Path:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(dump.read_text(encoding="utf-8"))
+    return path
+
+
+def test_a_fresh_schema_equals_the_migrated_one(tmp_path: Path) -> None:
+    assert SQLModel.metadata is tables.JobRow.metadata
+    engine = create_engine(f"sqlite:///{tmp_path / 'fresh.sqlite'}")
+    SQLModel.metadata.create_all(engine)
+    engine.dispose()
+    open_store(tmp_path / "migrated.sqlite").close()
+    assert schema_of(tmp_path / "fresh.sqlite") == schema_of(tmp_path / "migrated.sqlite")
+
+
+def test_every_migration_has_its_released_dump() -> None:
+    versions = {name.name.split("_")[0] for name in (MIGRATIONS / "versions").glob("*.py")}
+    assert {dump.stem for dump in RELEASED} == versions
+
+
+@pytest.mark.parametrize("dump", RELEASED, ids=lambda dump: dump.stem)
+def test_every_released_schema_still_opens_with_all_that_is_in_it(tmp_path: Path, dump: Path) -> None:
+    store = open_store(restored(dump, tmp_path / "gpuqueue.sqlite"))
+    try:
+        full_job, full_attempt = replace(FULL_JOB, id=1), replace(FULL_ATTEMPT, job_id=1)
+        assert store.job(1) == full_job
+        assert store.open_jobs() == [full_job]
+        assert store.held_attempts() == store.attempts(1) == [full_attempt]
+        assert store.request(1) == FULL_REQUEST
+        assert [(ended.id, str(ended.state)) for ended in store.ended_jobs(10, "anna")] == [(2, "succeeded")]
+        assert store.quotas() == {"anna": Nominal(train_mib=20480), "ben": Nominal(light_mib=0)}
+        assert store.usage() == {"anna": (2**40, 77)}
+        assert store.drained() == {"GPU-a": "its fan is loud"}
+        assert store.engine_second() == 86_400
+        assert [(event.kind, event.job_id) for event in store.events(0, 10)] == [("quota", None), ("started", 1)]
+        assert store.add_job(FULL_JOB, FULL_REQUEST) == (full_job, False)
+        added, _ = store.add_job(FULL_JOB, replace(FULL_REQUEST, idempotency_key="new"))
+        assert added.id == 4  # 3 was there, and is forgotten
+    finally:
+        store.close()
+
+
+@pytest.mark.parametrize("dump", RELEASED, ids=lambda dump: dump.stem)
+def test_every_released_schema_migrates_to_the_fresh_one(tmp_path: Path, dump: Path) -> None:
+    open_store(restored(dump, tmp_path / "old.sqlite")).close()
+    open_store(tmp_path / "new.sqlite").close()
+    assert schema_of(tmp_path / "old.sqlite") == schema_of(tmp_path / "new.sqlite")
+
+
+@pytest.fixture
+def released(tmp_path: Path) -> Path:
+    state = tmp_path / "state"
+    state.mkdir()
+    return restored(RELEASED[0], state / "gpuqueue.sqlite")
+
+
+def migrations_with(tmp_path: Path, migration: str) -> Path:
+    copy = tmp_path / "migrations"
+    shutil.copytree(MIGRATIONS, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    (copy / "versions" / "next.py").write_text(migration)
+    return copy
+
+
+def test_a_migration_is_preceded_by_a_backup(tmp_path: Path, released: Path) -> None:
+    before = schema_of(released)
+    open_store(released, migrations_with(tmp_path, NEXT_MIGRATION)).close()
+    assert "note" in schema_of(released)["quota"]
+    [backup] = (released.parent / "backups").iterdir()
+    assert backup.name.startswith("gpuqueue-before-next-")
+    assert stat.S_IMODE(backup.stat().st_mode) == 0o600
+    assert stat.S_IMODE(backup.parent.stat().st_mode) == 0o700
+    assert schema_of(backup) == before
+    store = open_store(backup)
+    assert store.job(1) == replace(FULL_JOB, id=1)
+    store.close()
+
+
+def test_a_migration_that_fails_leaves_the_database_as_it_was(tmp_path: Path, released: Path) -> None:
+    before = schema_of(released)
+    failing = NEXT_MIGRATION + "    op.execute(\"INSERT INTO attempt (job_id, number, record) VALUES (99, 1, '{}')\")\n"
+    with pytest.raises(Exception, match="constraint"):
+        open_store(released, migrations_with(tmp_path, failing))
+    assert schema_of(released) == before
+    store = open_store(released)
+    assert store.job(1) == replace(FULL_JOB, id=1)
+    store.close()
+
+
+def test_an_older_release_refuses_what_a_newer_one_migrated(tmp_path: Path, released: Path) -> None:
+    open_store(released, migrations_with(tmp_path, NEXT_MIGRATION)).close()
+    with pytest.raises(GpuqueueError, match="newer gpuqueue"):
+        open_store(released)
+
+
+def test_a_database_of_this_release_is_opened_without_a_backup(released: Path) -> None:
+    open_store(released).close()
+    assert not (released.parent / "backups").exists()
+
+
+def test_the_environment_is_in_the_request_alone(released: Path) -> None:
+    with closing(sqlite3.connect(released)) as connection:
+        tables_with_it = {
+            name
+            for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+            if any("LATIN1" in str(row) for row in connection.execute(f"SELECT * FROM {name}"))
+        }
+    assert tables_with_it == {"request"}
