@@ -52,7 +52,7 @@ def event_lines(events: "list[EventView]", on: Screen) -> list[str]:
         Column("WHEN"),
         Column("JOB", right=True),
         Column("BY", least=6),
-        Column("WHAT", least=20),
+        Column("WHAT", least=20, wraps=True),
     ]
     rows: list[list[Cell | str]] = [
         [str(event.id), at_words(event.at), str(event.job_id or ""), event.actor, event.text] for event in events
@@ -82,6 +82,5 @@ def _print_one(event: Any, as_json: bool) -> None:
     if as_json:
         print(json.dumps(event), flush=True)
         return
-    of_job = f"job {event.job_id}  " if event.job_id else ""
-    line = plain(f"{at_words(event.at)}  {of_job}{event.text} ({event.actor})")
+    line = plain(f"{at_words(event.at)}  {event.text} ({event.actor})")
     print(clip(line, screen().width) if sys.stdout.isatty() else line, flush=True)

@@ -8,7 +8,7 @@ from gpuqueue.wire.units import format_mib, format_seconds
 from gq import client
 from gq.arguments import job_argument, json_option
 from gq.terminal import Cell, Column, Screen, clip, plain, print_json, screen, table, wrapped
-from gq.words import STATE_COLOURS, ago_words, at_words, cards_words, claim_words, doing
+from gq.words import STATE_COLOURS, ago_words, at_words, cards_words, claim_words, doing, gib
 
 if TYPE_CHECKING:
     from gpuqueue.wire.jobs import AttemptView, EventView, JobDetail, JobView
@@ -97,7 +97,7 @@ def attempt_lines(attempts: "list[AttemptView]", on: Screen) -> list[str]:
         Column("RAN", right=True),
         Column("EXIT", right=True),
         Column("PEAK GiB", right=True),
-        Column("OUTCOME", least=20),
+        Column("OUTCOME", least=20, wraps=True),
     ]
     rows: list[list[Cell | str]] = [
         [
@@ -106,27 +106,12 @@ def attempt_lines(attempts: "list[AttemptView]", on: Screen) -> list[str]:
             at_words(attempt.started_at),
             format_seconds(attempt.ended_at - attempt.started_at) if attempt.ended_at is not None else "",
             str(attempt.exit_code) if attempt.exit_code is not None else "",
-            f"{attempt.peak_vram_mib / 1024:.1f}" if attempt.peak_vram_mib is not None else "",
-            attempt.outcome,
+            gib(attempt.peak_vram_mib) if attempt.peak_vram_mib is not None else "",
+            f"{attempt.outcome} (from {attempt.resumed_from})" if attempt.resumed_from else attempt.outcome,
         ]
         for attempt in attempts
     ]
-    head, *lines = table(columns, rows, Screen(10_000, on.colours, on.blocks))
-    out = [head]
-    for attempt, line in zip(attempts, lines, strict=True):
-        out += _hanging(line, attempt.outcome, on.width)
-        if attempt.resumed_from:
-            out += wrapped(f"     from {attempt.resumed_from}", on.width)
-    return out
-
-
-def _hanging(line: str, tail: str, width: int) -> list[str]:
-    """The line with its last column wrapped under itself instead of cut."""
-    shown = plain(tail)
-    head = line[: len(line) - len(shown)] if shown and line.endswith(shown) else line
-    room = max(width - len(head), 20)
-    first, *rest = wrapped(shown, room)
-    return [(head + first).rstrip(), *(" " * len(head) + more for more in rest)]
+    return table(columns, rows, on)
 
 
 def _event(event: "EventView", on: Screen) -> str:

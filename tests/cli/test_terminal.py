@@ -32,6 +32,16 @@ def test_a_table_narrows_its_widest_willing_column_first() -> None:
     assert head.split() == ["ID", "USER", "NAME"]
 
 
+def test_a_last_column_that_wraps_goes_on_below_itself() -> None:
+    columns = [Column("ID", right=True), Column("WHAT", least=20, wraps=True)]
+    assert table(columns, [["7", "word " * 9], ["8", "short"]], Screen(width=30)) == [
+        "ID  WHAT",
+        " 7  word word word word word",
+        "    word word word word",
+        " 8  short",
+    ]
+
+
 def test_colours_are_only_for_screens_that_have_them() -> None:
     rows = [[Cell("running", "green")]]
     assert "\x1b" not in "".join(table([Column("STATE")], rows, Screen(colours=False)))
