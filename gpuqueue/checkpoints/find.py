@@ -20,7 +20,12 @@ _STEP = re.compile(
 _SAVE = re.compile(r"(?:^|[^a-z])(?:checkpoint|chkpt|ckpt|ck|chk)[-_=.]?(\d{1,15})(?!\d)", re.I)
 _EPOCH = re.compile(r"(?:^|[^a-z])(?:epochs?|ep)[-_=.]?(\d{1,15})(?!\d)", re.I)
 _FAIRSEQ = re.compile(r"^checkpoint_\d+_(\d{1,15})$")
-_BARE = re.compile(r"^(?:.*[-_.])?(\d{1,15})$")
+_BARE = re.compile(r"^(?:.*[-_.]|[a-z]*(?=\d{4}))?(\d{1,15})$", re.IGNORECASE)
+# Files that share all but one of these words and the number are the parts of one checkpoint.
+_ROLE = re.compile(
+    r"model|net_?[gd]|generator|discriminator|optimizer|optim|opt|scheduler|ema|scaler|lora|adapter|weights|rng",
+    re.IGNORECASE,
+)
 _TENSORFLOW = re.compile(r"^(.+)\.(?:index|data-\d{5}-of-\d{5})$")
 _SHARD = re.compile(
     r"-\d+-of-\d+|_\d+_of_\d+|^(?:rng_state|random_states|zero_pp_rank|mp_rank|__\d+_\d+)", re.I
@@ -163,13 +168,19 @@ def _sort_out_file(here: str, name: str, files: dict[str, Candidate]) -> None:
         path = f"{here}/{stem}"
     else:
         stem, suffix = PurePath(name).stem, PurePath(name).suffix
+        stem = stem.removesuffix(".weights").removesuffix(".pth")  # model-10.weights.h5, step_10.pth.tar
         if (suffix not in STATE_SUFFIXES and not TEMPORARY.search(name)) or _SHARD.search(name):
             return
         key, path = name, f"{here}/{name}"
     claim = claim_of(stem, strict=False)
     if claim is None and not _UNNUMBERED.search(name):
         return
-    files.setdefault(key, Candidate(path, claim)).parts.append(name)
+    if claim is not None and (role := _ROLE.search(stem)):
+        key = f"{stem[: role.start()]}*{stem[role.end() :]}"
+    candidate = files.setdefault(key, Candidate(path, claim))
+    candidate.parts.append(name)
+    if "model" in name and "model" not in PurePath(candidate.path).name:
+        files[key] = Candidate(path, claim, candidate.parts)
 
 
 def _is_container(path: str, claim: Claim) -> bool:
