@@ -21,7 +21,7 @@ _SAVE = re.compile(r"(?:^|[^a-z])(?:checkpoint|chkpt|ckpt|ck|chk)[-_=.]?(\d{1,15
 _EPOCH = re.compile(r"(?:^|[^a-z])(?:epochs?|ep)[-_=.]?(\d{1,15})(?!\d)", re.I)
 _FAIRSEQ = re.compile(r"^checkpoint_\d+_(\d{1,15})$")
 _BARE = re.compile(r"^(?:.*[-_.]|[a-z]*(?=\d{4}))?(\d{1,15})$", re.IGNORECASE)
-# Files that share all but one of these words and the number are the parts of one checkpoint.
+# Files of one directory whose names differ in these words only are the parts of one checkpoint.
 _ROLE = re.compile(
     r"model|net_?[gd]|generator|discriminator|optimizer|optim|opt|scheduler|ema|scaler|lora|adapter|weights|rng",
     re.IGNORECASE,
@@ -92,8 +92,13 @@ def claim_of(stem: str, strict: bool) -> Claim | None:
     for pattern in (_FAIRSEQ, _STEP, _SAVE, _EPOCH) if strict else (_FAIRSEQ, _STEP, _SAVE, _EPOCH, _BARE):
         if match := pattern.search(stem):
             certain = pattern in (_FAIRSEQ, _STEP)
-            return Claim(int(match[1]), pattern is _EPOCH, re.sub(r"\d+", "#", stem), certain)
+            return Claim(int(match[1]), pattern is _EPOCH, series_of(stem), certain)
     return None
+
+
+def series_of(stem: str) -> str:
+    """The name with its numbers and its part's role struck out: the same for all checkpoints of one kind."""
+    return re.sub(r"\d+", "#", _ROLE.sub("*", stem))
 
 
 def find(directory: str) -> Found:
@@ -175,8 +180,8 @@ def _sort_out_file(here: str, name: str, files: dict[str, Candidate]) -> None:
     claim = claim_of(stem, strict=False)
     if claim is None and not _UNNUMBERED.search(name):
         return
-    if claim is not None and (role := _ROLE.search(stem)):
-        key = f"{stem[: role.start()]}*{stem[role.end() :]}"
+    if claim is not None and not key.startswith("tensorflow "):
+        key = _ROLE.sub("*", stem)
     candidate = files.setdefault(key, Candidate(path, claim))
     candidate.parts.append(name)
     if "model" in name and "model" not in PurePath(candidate.path).name:

@@ -310,10 +310,15 @@ def test_torchtune(tmp_path: Path, causal_model: Any, seed: int) -> None:
         output_dir=str(output),
     )  # fmt: skip
     for epoch in (9, 10):
-        state = checkpointer.load_checkpoint() | {"optimizer": {"lr": 1.0}, "epochs_run": epoch, "seed": 1}
-        checkpointer.save_checkpoint(state, epoch=epoch, intermediate=True)
-    newest = output / "epoch_10"
-    damage_everything(output, newest, output / "epoch_9", seed)
+        state = checkpointer.load_checkpoint()
+        state |= {"optimizer": {"lr": 1.0}, "epochs_run": epoch + 1, "seed": 1}
+        checkpointer.save_checkpoint(state, epoch=epoch, intermediate_checkpoint=True)
+    # The model card is prose: no harm in half of it.
+    damage_everything(
+        output, output / "epoch_10", output / "epoch_9", seed, lambda path: path.suffix == ".md"
+    )
+    checkpointer.save_checkpoint(checkpointer.load_checkpoint(), epoch=11)
+    assert picked(output) == str(output / "epoch_10"), "a save without its recipe state"
     recipe = output / "recipe_state" / "recipe_state.pt"
     recipe.write_bytes(recipe.read_bytes()[:-30])
     assert picked(output) is None
