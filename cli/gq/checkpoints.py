@@ -47,8 +47,8 @@ def _print_table(directory: Path, verdicts: list[Verdict], picked: str | None) -
         name = path.relative_to(directory) if path.is_relative_to(directory) else path
         step = "-" if one.step is None else one.step
         mark = "  <- newest complete" if one.path == picked else ""
-        row = f"{step:>9}  {one.layout or '-':11}  {_size(one.size_bytes):>9}  {_when(one.completed_at):16}  {name}"
-        click.echo(row + mark)
+        size, when = _size(one.size_bytes), _when(one.completed_at)
+        click.echo(f"{step:>9}  {one.layout or '-':11}  {size:>9}  {when:16}  {name}{mark}")
         if one.reason is not None:
             click.echo(f"{'':9}  not usable: {one.reason}")
 

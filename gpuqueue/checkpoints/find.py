@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
@@ -101,8 +100,8 @@ def series_of(stem: str) -> str:
     return re.sub(r"\d+", "#", _ROLE.sub("*", stem))
 
 
-def find(directory: str) -> Found:
-    """Looks level by level, MAX_DEPTH deep, at most MAX_LOOKED_AT names; never raises."""
+def find(directory: str, most: int = MAX_LOOKED_AT) -> Found:
+    """Looks level by level, MAX_DEPTH deep, at `most` so many names; never raises."""
     found = Found([], [])
     level, looked_at = [directory], 0
     for depth in range(MAX_DEPTH + 1):
@@ -110,15 +109,14 @@ def find(directory: str) -> Found:
         for here in level:
             try:
                 with os.scandir(here) as items:
-                    kept, looked_at = _bounded(items, looked_at)
+                    kept = list(itertools.islice(items, most - looked_at))
             except OSError as error:
                 found.troubles.append((here, _sentence(error)))
                 continue
             below += _sort_out(here, kept, found.candidates)
-            if looked_at >= MAX_LOOKED_AT:
-                found.troubles.append(
-                    (here, f"it holds too much: looking stopped after {MAX_LOOKED_AT} names")
-                )
+            looked_at += len(kept)
+            if looked_at >= most:
+                found.troubles.append((here, f"it holds too much: looking stopped after {most} names"))
                 return found
         level = sorted(below) if depth < MAX_DEPTH else []
     return found
@@ -128,16 +126,6 @@ def _sentence(error: OSError) -> str:
     if isinstance(error, FileNotFoundError):
         return "there is no such directory"
     return f"it cannot be read: {error.strerror or error}"
-
-
-def _bounded(items: Iterator[os.DirEntry[str]], looked_at: int) -> tuple[list[os.DirEntry[str]], int]:
-    kept = []
-    for item in items:
-        kept.append(item)
-        looked_at += 1
-        if looked_at >= MAX_LOOKED_AT:
-            break
-    return kept, looked_at
 
 
 def _sort_out(here: str, items: list[os.DirEntry[str]], out: list[Candidate]) -> list[str]:

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 from click.testing import CliRunner
-from gq.checkpoints import command
 
+from gq.checkpoints import command
 from tests.checkpoints import by_hand
 
 

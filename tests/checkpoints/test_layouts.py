@@ -131,7 +131,8 @@ NAMES = {
     by_hand.hf: "hf", hf_with_deepspeed: "hf", hf_with_fsdp: "hf", hf_sharded: "hf", peft: "hf",
     accelerate: "accelerate", lightning: "lightning", distributed: "dcp", deepspeed: "deepspeed",
     megatron: "megatron", torchtune: "torchtune", orbax: "orbax", fairseq: "fairseq",
-    ultralytics: "ultralytics", step_directory: "files", torch_file: "files", tensors_file: "files", pickled: "files",
+    ultralytics: "ultralytics", step_directory: "files", torch_file: "files", tensors_file: "files",
+    pickled: "files",
 }  # fmt: skip
 
 

@@ -110,12 +110,15 @@ def test_an_unreadable_directory_is_said(tmp_path: Path) -> None:
 
 
 def test_a_directory_with_too_many_names_is_looked_at_in_part_and_that_is_said(tmp_path: Path) -> None:
-    for number in range(find.MAX_LOOKED_AT + 10):
-        (tmp_path / f"sample-{number}.txt").touch()
-    began = time.monotonic()
-    found = newest_complete(tmp_path)
-    assert time.monotonic() - began < 10
-    assert any("looking stopped" in one.reason for one in found.skipped)
+    for number in range(60):
+        by_hand.write(tmp_path / "samples" / f"sample-{number}.txt", "")
+    by_hand.hf(tmp_path, 10)
+    found = find.find(str(tmp_path), most=50)
+    assert [Path(candidate.path).name for candidate in found.candidates] == ["checkpoint-10"]
+    assert found.troubles == [
+        (str(tmp_path / "samples"), "it holds too much: looking stopped after 50 names")
+    ]
+    assert find.find(str(tmp_path)).troubles == []
 
 
 def test_only_so_many_checkpoints_are_checked_and_that_is_said(tmp_path: Path) -> None:
