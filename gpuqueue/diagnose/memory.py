@@ -12,10 +12,9 @@ The rules, in this order, on capacity C, free F, allocated A, held but unused U,
 
 from gpuqueue.diagnose.clue import Clue
 from gpuqueue.diagnose.curve import Growth, growth_in_log, steady_growth
-from gpuqueue.diagnose.finding import Cause, Confidence, Evidence, Finding, Phase, Retry
+from gpuqueue.diagnose.finding import Cause, Confidence, Evidence, Finding, Phase, Retry, gib
 from gpuqueue.diagnose.torch_message import TorchMessage, read
 
-_MIB_PER_GIB = 1024
 _CAP_PERCENT = 98
 _CAP_REACHED_PERCENT = 90
 _BUG_FACTOR = 4
@@ -40,11 +39,6 @@ _PHASE_ADVICE = {
     Phase.saving: "It happened while saving: gather the state on the CPU, or save sharded.",
     Phase.training: None,
 }
-
-
-def gib(mib: int) -> str:
-    """A size for people."""
-    return f"{mib / _MIB_PER_GIB:.1f} GiB" if mib >= _MIB_PER_GIB else f"{mib} MiB"
 
 
 def judge(clue: Clue, lines: tuple[str, ...], evidence: Evidence, phase: Phase | None) -> Finding:

@@ -59,7 +59,7 @@ TABLE = (
     wording(
         _DRIVER,
         r"Found no NVIDIA driver on your system|CUDA driver initialization failed"
-        r"|couldn't communicate with the NVIDIA driver",
+        r"|couldn't communicate with the NVIDIA driver|^No devices were found",
         _NONE,
     ),
     wording(

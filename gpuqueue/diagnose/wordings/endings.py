@@ -44,14 +44,16 @@ TABLE = (
     ),
     wording(
         _SIGNAL,
-        r"Segmentation fault|Signal 11 \(SIGSEGV\)|exitcode\s*[:=]?\s*-11\b|died with <Signals\.SIGSEGV"
+        r"Segmentation fault|Signal 11 \(SIGSEGV\)|(?:exit|return) ?code\s*[:=]?\s*-11\b|signal SIGSEGV"
+        r"|on signal 11\b|died with <Signals\.SIGSEGV"
         r"|signal: segmentation fault|Fatal Python error: (?:Segmentation|Aborted|Illegal)",
         _CRASH,
         Retry.once,
     ),
     wording(
         _SIGNAL,
-        r"(?:^|\s)Aborted(?:\s+\(core dumped\))?\s*$|Signal 6 \(SIGABRT\)|exitcode\s*[:=]?\s*-6\b"
+        r"(?:^|\s)Aborted(?:\s+\(core dumped\))?\s*$|Signal 6 \(SIGABRT\)|(?:exit"
+        r"|return) ?code\s*[:=]?\s*-6\b|signal SIGABRT|on signal 6\b"
         r"|died with <Signals\.SIGABRT",
         _CRASH,
         Retry.once,

@@ -25,6 +25,18 @@ TABLE = (
         "memory.",
     ),
     wording(_OOM, r"OOM when allocating tensor with shape ?\[[^\]]*\](?!.*device:CPU:)", _TF),
+    wording(
+        _OOM,
+        r"Dst tensor is not initialized|Failed to get convolution algorithm\. This is probably because cuDNN",
+        _TF,
+        strength=Strength.usual,
+    ),
+    wording(
+        _OOM,
+        r"DNN library initialization failed|Failed to create cu(?:blas|dnn|solver) handle",
+        _XLA,
+        strength=Strength.usual,
+    ),
     wording(_OOM, r"InternalError: .*Status: out of memory", _TF),
     wording(_OOM, r"\bResourceExhaustedError\b", _TF, strength=Strength.usual),
     wording(
@@ -73,6 +85,7 @@ TABLE = (
     wording(
         _OOM, r"Not enough memory\. Please try to increase --mem-fraction-static", _SERVER, phase=Phase.load
     ),
+    wording(_OOM, r"(?:Prefill|Decode) out of memory\. Try to lower", _SERVER),
     wording(_OOM, r"Not enough memory to handle \d+ (?:prefill|total) tokens", _SERVER),
     wording(_OOM, r"\[TensorRT-LLM\].*out of memory|\[TRT\].*OutOfMemory", _SERVER),
     wording(
@@ -87,6 +100,7 @@ TABLE = (
         "A buffer of {asked} MiB did not fit. " + _LLAMA,
         phase=Phase.load,
     ),
+    wording(_OOM, r"failed to allocate buffer for kv cache|ErrorOutOfDeviceMemory", _LLAMA, phase=Phase.load),
     wording(_OOM, r"cudaMalloc failed: out of memory", _LLAMA, phase=Phase.load),
     wording(_OOM, r"(?:unable|failed) to allocate (?:CUDA|ROCm)\d+ buffer", _LLAMA, phase=Phase.load),
     wording(

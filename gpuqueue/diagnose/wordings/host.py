@@ -11,7 +11,7 @@ _LESS = (
     "the CPU, or a larger --mem."
 )
 _KILLED = "SIGKILL that gpuqueue did not send is nearly always the kernel out of memory. " + _LESS
-_CLEAN = (
+CLEAN_SHM = (
     "/dev/shm is full: remove what crashed jobs left there (nccl-*, torch_*), enlarge it (--shm-size in a "
     "container), "
     "or use fewer data-loader workers."
@@ -58,7 +58,8 @@ TABLE = (
     wording(_HOST, r"DataLoader worker \(pid\(?s?\)? ?[\d, ]+\) exited unexpectedly", _LESS, strength=_USUAL),
     wording(
         _HOST,
-        r"Signal 9 \(SIGKILL\)|died with <Signals\.SIGKILL|exitcode\s*[:=]?\s*-9\b|SignalKilled"
+        r"Signal 9 \(SIGKILL\)|died with <Signals\.SIGKILL|(?:exit|return) ?code\s*[:=]?\s*-9\b|SignalKilled"
+        r"|signal SIGKILL|on signal 9\b|task \d+: Killed"
         r"|signal: killed",
         _KILLED,
         strength=_USUAL,
@@ -70,6 +71,7 @@ TABLE = (
         _KILLED,
         strength=_USUAL,
     ),
+    wording(_HOST, r"\bCannot allocate memory\b", _LESS, strength=_USUAL),
     wording(_HOST, r"process in the process pool was terminated abruptly", _LESS, strength=_USUAL),
     wording(
         _HOST,
@@ -81,28 +83,32 @@ TABLE = (
     wording(
         _SHM,
         r"Unexpected bus error encountered in worker|insufficient shared memory|out of shared memory",
-        _CLEAN,
+        CLEAN_SHM,
     ),
     wording(
-        _SHM, r"DataLoader worker \(pid\(?s?\)? ?[\d, ]+\) (?:is|was) killed by signal: Bus error", _CLEAN
+        _SHM, r"DataLoader worker \(pid\(?s?\)? ?[\d, ]+\) (?:is|was) killed by signal: Bus error", CLEAN_SHM
     ),
     wording(
         _SHM,
         r"unable to (?:open shared memory object|write to file|resize file"
         r"|mmap \d+ bytes from file) </?torch_",
-        _CLEAN,
+        CLEAN_SHM,
     ),
-    wording(_SHM, r"Error while creating shared memory segment|posix_fallocate failed", _CLEAN),
+    wording(_SHM, r"Error while creating shared memory segment|posix_fallocate failed", CLEAN_SHM),
     wording(
-        _SHM, r"/dev/shm\b.*(?:No space left|full)|(?:No space left|not enough space).*/dev/shm\b", _CLEAN
-    ),
-    wording(
-        _SHM, r"object_store_memory.*/dev/shm has only|shm_open.*(?:failed|No space)", _CLEAN, strength=_USUAL
+        _SHM, r"/dev/shm\b.*(?:No space left|full)|(?:No space left|not enough space).*/dev/shm\b", CLEAN_SHM
     ),
     wording(
         _SHM,
-        r"Bus error(?: +\(core dumped\))?|exitcode\s*[:=]?\s*-7\b|Signal 7 \(SIGBUS\)",
-        _CLEAN,
+        r"object_store_memory.*/dev/shm has only|shm_open.*(?:failed|No space)",
+        CLEAN_SHM,
+        strength=_USUAL,
+    ),
+    wording(
+        _SHM,
+        r"Bus error(?: +\(core dumped\))?|(?:exit|return) ?code\s*[:=]?\s*-7\b|signal SIGBUS|on signal 7\b"
+        r"|Signal 7 \(SIGBUS\)",
+        CLEAN_SHM,
         strength=_USUAL,
     ),
     # Disks

@@ -27,6 +27,9 @@ TABLE = (
         _SMALLER,
         strength=Strength.usual,
     ),
+    wording(
+        _OOM, r"No executable batch size found, reached zero", "Not even a batch of one fits. " + _SMALLER
+    ),
     wording(_OOM, r"Triton Error \[(?:CUDA|HIP)\]: out of memory", _SMALLER),
     wording(
         _OOM,
