@@ -172,6 +172,8 @@ def _finding(clue: Clue, reading: _Reading, evidence: Evidence) -> Finding:
         finding = Finding(Cause.shm_full, row.confidence, clue.text, host.CLEAN_SHM, row.retry, phase)
     elif row.cause is Cause.out_of_memory:
         finding = memory.judge(clue, reading.lines, evidence, phase)
+    elif row.cause is Cause.neighbour and (greedy := memory.judge_server_start(clue, evidence, phase)):
+        finding = greedy
     else:
         finding = Finding(row.cause, row.confidence, clue.text, clue.advice, row.retry, phase)
     if row is _TRACEBACK and evidence.failed:
@@ -202,8 +204,8 @@ def _success(reading: _Reading) -> Finding:
             Cause.none,
             Confidence.medium,
             last.exception,
-            "Exit status 0, though the log ends in a traceback: if the command ends in `| tee`, use "
-            "`set -o pipefail`.",
+            "Exit status 0, though the log ends in a traceback: if the command ends in `| tee`, use `set "
+            "-o pipefail`.",
             Retry.no,
         )
     return Finding(Cause.none, Confidence.high, "exit status 0", "The job succeeded.", Retry.no)

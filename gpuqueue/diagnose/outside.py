@@ -16,8 +16,7 @@ _XID_APPLICATION = wording(
     Cause.illegal_access,
     "",
     "The driver stopped the program ({meaning}, Xid {number}): a bug of the program or of an extension, "
-    "unless it "
-    "repeats on one card with different jobs.",
+    "unless it repeats on one card with different jobs.",
     Retry.once,
 )
 _XID_HARDWARE = wording(
@@ -90,7 +89,7 @@ def kernel_clues(lines: tuple[str, ...], evidence: Evidence) -> list[Clue]:
 
 
 def _xid_fields(event: XidEvent) -> dict[str, str]:
-    return {"pci": event.pci or "?", "number": str(event.number), "meaning": event.meaning}
+    return {"pci": event.pci or "of unknown address", "number": str(event.number), "meaning": event.meaning}
 
 
 def _may_be_killed(evidence: Evidence) -> bool:

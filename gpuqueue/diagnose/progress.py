@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 # A word that counts, then its number: step 120, epoch=3, 'iteration': 40, 120/5000 [00:31<...
 _COUNTED = re.compile(
-    r"(?P<word>\b(?:global_?step|steps?|iter(?:ation)?s?|epochs?|batch|update|num_updates|tokens|samples))\b"
-    r"['\"]?\s*[:=#\[(]?\s*(?P<value>\d{1,12}(?:\.\d+)?)\b",
+    r"(?P<word>\b(?:global_?step|steps?|iter(?:ation)?s?|epochs?|batch|update|num_updates|tokens"
+    r"|samples))\b['\"]?\s*[:=#\[(]?\s*(?P<value>\d{1,12}(?:\.\d+)?)\b",
     re.IGNORECASE,
 )
 _BAR = re.compile(r"(?P<value>\d{1,9})/(?P<total>\d{1,9}) ?\[")
@@ -17,21 +17,17 @@ _DONE = re.compile(
     r"\btrain_runtime\b|\btraining (?:is )?(?:now )?(?:complete|completed|finished|done|succeeded)\b"
     r"|\b(?:finished|completed|done) training\b|\ball (?:done|epochs (?:done|completed))\b"
     r"|\b(?:job|run|evaluation|inference|export|script) (?:has )?(?:completed|finished|succeeded)\b"
-    r"|HTTP/\d(?:\.\d)?\" 2\d\d\b"
-    r"|\bcompleted successfully\b|\bfinished successfully\b|\bexit(?:ed|ing)? (?:with )?(?:code"
-    r"|status)[ :=]*0\b"
-    r"|\bApplication startup complete\b|^\s*done[.!]*\s*$|\bmodel (?:was )?saved (?:to|in)\b"
-    r"|\bsuccessfully saved\b"
+    r"|HTTP/\d(?:\.\d)?\" 2\d\d\b|\bcompleted successfully\b|\bfinished successfully\b"
+    r"|\bexit(?:ed|ing)? (?:with )?(?:code|status)[ :=]*0\b|\bApplication startup complete\b"
+    r"|^\s*done[.!]*\s*$|\bmodel (?:was )?saved (?:to|in)\b|\bsuccessfully saved\b"
     r"|\b\d+ passed\b(?!.*\bfailed\b)",
     re.IGNORECASE,
 )
 _SURVIVED = re.compile(
     r"\bretrying\b|\bwill (?:try|retry)\b|\btrying again\b|\bskipping\b|\bskipped (?:this |the )?batch"
-    r"|\brecovered\b"
-    r"|\bfall(?:ing|s)? ?back\b|\breduc(?:ing|ed) (?:the )?(?:micro.?)?batch|\bdecreas(?:ing"
-    r"|ed) (?:the )?batch"
-    r"|\bbatch size (?:reduced|decreased|lowered|halved)|\bhalving\b|\bnot a failure\b|\bignoring\b"
-    r"|\bcaught (?:an? )?(?:cuda |gpu )?(?:oom|out.of.memory|exception|error)"
+    r"|\brecovered\b|\bfall(?:ing|s)? ?back\b|\breduc(?:ing|ed) (?:the )?(?:micro.?)?batch"
+    r"|\bdecreas(?:ing|ed) (?:the )?batch|\bbatch size (?:reduced|decreased|lowered|halved)|\bhalving\b"
+    r"|\bnot a failure\b|\bignoring\b|\bcaught (?:an? )?(?:cuda |gpu )?(?:oom|out.of.memory|exception|error)"
     r"|\bcontinuing\b|\bwill continue\b|\btrying (?:with )?(?:a )?(?:smaller|batch)",
     re.IGNORECASE,
 )

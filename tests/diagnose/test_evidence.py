@@ -83,6 +83,16 @@ class TestNeighbours:
         )
         assert diagnose(crowd).cause is Cause.neighbour
 
+    def test_a_server_that_wants_more_than_its_claim_is_no_victim(self) -> None:
+        text = (
+            "ValueError: Free memory on device (9.84/31.37 GiB) on startup is less than desired GPU memory "
+            "utilization (0.9, 28.23 GiB)."
+        )
+        greedy = diagnose(Evidence(text, exit_status=1, claim_mib=8 * GIB))
+        assert (greedy.cause, greedy.retry) == (Cause.out_of_memory, Retry.no)
+        assert "gpu_memory_utilization to 0.26" in greedy.advice
+        assert diagnose(Evidence(text, exit_status=1, claim_mib=30 * GIB)).cause is Cause.neighbour
+
 
 class TestCaps:
     def test_a_cap_that_the_message_does_not_name_is_recognised_by_the_room_that_was_left(self) -> None:

@@ -6,8 +6,7 @@ from gpuqueue.diagnose.finding import Cause, Phase, Retry
 _OOM = Cause.out_of_memory
 _XLA = (
     "XLA takes three quarters of the card at start, so a neighbour or its own claim may leave too little: "
-    "set "
-    "XLA_PYTHON_CLIENT_MEM_FRACTION to the claim's share of the card, or use a smaller batch."
+    "set XLA_PYTHON_CLIENT_MEM_FRACTION to the claim's share of the card, or use a smaller batch."
 )
 _TF = "TensorFlow could not place a tensor on the card. Use a smaller batch, or claim more VRAM."
 _SERVER = "Lower the model length or the number of sequences, quantise the KV cache, or claim more VRAM."
@@ -54,11 +53,10 @@ TABLE = (
     wording(
         Cause.neighbour,
         r"Free memory on device\D{0,12}(?:\d\D{0,4})?"
-        r"\((?P<free>[\d.]+)/(?P<total>[\d.]+) GiB\) on startup is less than "
-        r"desired GPU memory utilization(?:.*?, (?P<wanted>[\d.]+) GiB)?",
+        r"\((?P<free>\d+(?:\.\d+)?)/(?P<total>\d+(?:\.\d+)?) GiB\) on startup is less than "
+        r"desired GPU memory utilization(?:.*?, (?P<wanted>\d+(?:\.\d+)?) GiB)?",
         "vLLM wants {wanted} of {total} GiB, but others left only {free} GiB: set gpu_memory_utilization "
-        "to the claim's "
-        "share of the card, or wait for a card with more room.",
+        "to the claim's share of the card, or wait for a card with more room.",
         retry=Retry.free,
         phase=Phase.load,
     ),
@@ -71,8 +69,9 @@ TABLE = (
     ),
     wording(
         _OOM,
-        r"max(?:imum)? (?:model len|seq len|model length|sequence length)\s*\(?(?P<length>\d+)\)?.*"
-        r"(?:larger than the (?:maximum number of tokens|available KV cache)|KV cache is needed)",
+        r"max(?:imum)? (?:model len|seq len|model length"
+        r"|sequence length)\s*\(?(?P<length>\d+)\)?.*(?:larger than the (?:maximum number of tokens"
+        r"|available KV cache)|KV cache is needed)",
         "The KV cache for {length} tokens does not fit: lower max_model_len. " + _SERVER,
         phase=Phase.load,
     ),
