@@ -33,7 +33,7 @@ class TestStopsOfOurOwn:
             ("card failed: Xid 79", Cause.hardware, Retry.free),
             ("reclaimed for job 12", Cause.signal, Retry.free),
             ("idle on card 0 for 30 min", Cause.signal, Retry.no),
-            ("cancelled by mira", Cause.signal, Retry.no),
+            ("cancelled by its owner", Cause.signal, Retry.no),
         ],
     )
     def test_the_reason_decides_whatever_the_log_says(self, reason: str, cause: Cause, retry: Retry) -> None:
