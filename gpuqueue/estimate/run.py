@@ -52,6 +52,7 @@ class Run:
     checkpointing: bool = True
     offload_activations: bool = False
     attention: str = "sdpa"
+    expand_kv: bool = False  # keys and values repeated to every query head even where SDPA need not
     loss: str = "eager"
     fused_norms: bool = False  # Liger's or similar RMSNorm kernels, which keep no fp32 copy
     fused_mlp: bool = False  # Liger's SwiGLU, which computes the activation again in the backward pass
@@ -77,6 +78,7 @@ class Run:
     prefill: bool = True  # False: the prompt goes through in pieces, its working set does not count
     gpu_memory_utilization: float = 0.0  # vLLM: the share of the card it fills; 0: only what is needed
     card_mib: int = 0  # the card that a share is taken of
+    group_size: int = 128  # weights that share a scale in GPTQ and AWQ files; 0: one scale a column
     weight_bytes: int = 0  # exact, from safetensors or GGUF headers
     workspace_mib: int = 9  # cuBLAS workspace a thread: 8.125 MiB, 32 MiB on Hopper and later
     context_mib: int = 450  # CUDA context; gpuqueued init measures it on each node
@@ -122,3 +124,20 @@ class Run:
     def tokens(self) -> int:
         """Tokens in one forward pass, padding counted, since padding takes the same memory."""
         return self.sequences_at_once * (self.seq_len + self.completion_len)
+
+    @property
+    def kbit_fp32_embeddings(self) -> bool:
+        """PEFT's prepare_model_for_kbit_training turns what is not quantised into fp32; TRL turns
+        embeddings and head back into bf16. AutoGPTQ models are prepared without that cast."""
+        return self.method == "qlora" and self.kbit == "peft" and self.weights in ("nf4", "nf4-dq", "int8")
+
+    @property
+    def kbit_fp32_norms(self) -> bool:
+        return self.method == "qlora" and self.kbit != "none" and self.weights in ("nf4", "nf4-dq", "int8")
+
+    @property
+    def stream_bytes(self) -> int:
+        """Bytes of an element of the residual stream, which fp32 norms or embeddings make fp32."""
+        if self.weights == "fp32" or self.kbit_fp32_norms:
+            return 4
+        return self.compute_bytes
