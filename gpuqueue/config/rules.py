@@ -45,7 +45,5 @@ def _contradictions(settings: Settings) -> Iterator[Contradiction]:
         yield Contradiction(
             (("daemon", "sample"),), "must be from 1s to 10s, so that overuse is seen in time", 'write "5s"'
         )
-    if settings.tick_s < 1:
-        yield Contradiction((("daemon", "tick"),), "must be at least 1s", 'write "2s"')
     if settings.log_cap_mib < 1:
         yield Contradiction((("logs", "cap"),), "a log needs at least 1 MiB", 'write "1G"')
