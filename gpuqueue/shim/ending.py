@@ -44,13 +44,17 @@ class OwnChild:
     def __init__(self, child: Child, reaper: Reaper) -> None:
         self._child = child
         self._reaper = reaper
+        self._ending: Ending | None = None
 
     def descriptors(self) -> list[int]:
         return []  # SIGCHLD wakes
 
     def ending(self) -> Ending | None:
-        if not self._reaper.has_reaped(self._child.pid):
-            return None
+        if self._ending is None and self._reaper.has_reaped(self._child.pid):
+            self._ending = self._learn()
+        return self._ending
+
+    def _learn(self) -> Ending:
         try:
             self._child.started()
         except CannotStart as error:
@@ -62,11 +66,14 @@ class OwnChild:
 
 class Orphan:
     """The main process of a job whose shim died. Its status is known if somebody left it unreaped (the daemon
-    does, being a subreaper), or on kernels that keep it for a pidfd; else it is lost."""
+    does, being a subreaper), or on kernels that keep it for a pidfd; else it is lost. It is lost as well where
+    the process was never released (contract 2): it left with a status, but the job did not run."""
 
     def __init__(self, job: ProcessIdentity) -> None:
         self._job = job
         self._pidfd: int | None = None
+        self._ran = False
+        self._ending: Ending | None = None
         with suppress(OSError):  # gone already
             self._pidfd = os.pidfd_open(job.pid)
             if find(job) is None:  # opened another one that got its pid
@@ -77,15 +84,21 @@ class Orphan:
         return [] if self._pidfd is None else [self._pidfd]
 
     def ending(self) -> Ending | None:
-        if self._pidfd is None:
-            return Ending(lost=True)
-        if not select.select([self._pidfd], [], [], 0)[0]:
-            return None
+        if self._ending is None:
+            process = find(self._job)
+            self._ran = self._ran or (process is not None and process.has_executed)
+            if self._pidfd is None:
+                self._ending = Ending(lost=True)
+            elif select.select([self._pidfd], [], [], 0)[0]:
+                self._ending = self._learn(self._pidfd)
+        return self._ending
+
+    def _learn(self, pidfd: int) -> Ending:
         zombie = find(self._job)
         if zombie is not None and zombie.dead and _may_read_status(zombie.pid):
-            return _as_ending(zombie.wait_status)
-        status = linux.wait_status_of_reaped(self._pidfd)
-        return Ending(lost=True) if status is None else _as_ending(status)
+            return _as_ending(zombie.wait_status) if zombie.has_executed else Ending(lost=True)
+        status = linux.wait_status_of_reaped(pidfd)
+        return Ending(lost=True) if status is None or not self._ran else _as_ending(status)
 
 
 def _may_read_status(pid: int) -> bool:
