@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -34,10 +35,10 @@ NOBODY = 65534
 
 
 @pytest.fixture
-def cards(tmp_path: Path) -> SimulatedCards:
-    for directory in (tmp_path, *tmp_path.parents[:2]):  # pytest's are private; a job's user must get here
-        directory.chmod(0o755)
-    return SimulatedCards(tmp_path / "sim", [32607])
+def cards() -> Iterator[SimulatedCards]:
+    with tempfile.TemporaryDirectory() as directory:  # tmp_path is within a private one: no other user gets there
+        Path(directory).chmod(0o755)
+        yield SimulatedCards(Path(directory) / "sim", [32607])
 
 
 @pytest.fixture
