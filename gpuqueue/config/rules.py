@@ -43,7 +43,5 @@ def _contradictions(settings: Settings) -> Iterator[Contradiction]:
         yield Contradiction(("limits", "default_time"), "a job could not run at all", "write for example 24h")
     if not 1 <= settings.sample_s <= 10:  # O1: two samples and a decision within 30 s
         yield Contradiction(("daemon", "sample"), "must be from 1s to 10s, overuse is seen in time", 'write "5s"')
-    if settings.tick_s < 1:
-        yield Contradiction(("daemon", "tick"), "must be at least 1s", 'write "2s"')
     if settings.log_cap_mib < 1:
         yield Contradiction(("logs", "cap"), "a log needs at least 1 MiB", 'write "1G"')

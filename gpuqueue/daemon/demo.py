@@ -84,6 +84,7 @@ STORIES = (
         options=("--vram", "22G", "--name", "lora-14b", "--checkpoint-dir", "checkpoints"),
         work=(
             *("--vram", "22G", "--steps", "30", "--step-seconds", "0.4", "--save-every", "5", "--crash-at-step", "17"),
+            *("--crash-attempts", "1"),
             *("--checkpoint-dir", "checkpoints", "--layout", "hf"),
         ),
         shown=waited_and_resumed,
