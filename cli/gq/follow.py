@@ -17,12 +17,13 @@ PIECE = 1024 * 1024
 
 
 class Piece(NamedTuple):
-    """A stretch of an attempt's log. `ended`: nothing will be appended to this attempt's log any more."""
+    """A stretch of an attempt's log. `attempt` is 0 before the first; `ended`: nothing will be appended any more."""
 
     data: bytes
     offset: int
     next_offset: int
     size: int
+    attempt: int
     ended: bool
 
 
@@ -39,6 +40,7 @@ def read_piece(job: int, attempt: int | None, offset: int, limit: int = PIECE, w
             first,
             int(answer.headers.get("gq-next-offset", first + len(data))),
             int(answer.headers.get("gq-size", first + len(data))),
+            int(answer.headers.get("gq-attempt", attempt or 0)),
             answer.headers.get("gq-ended") == "1",
         )
 

@@ -85,7 +85,9 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
 @json_option
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]... | -- COMMAND [ARGS]...")
 @click.pass_context
-def command(ctx: click.Context, words: tuple[str, ...], attach: bool, quiet: bool, as_json: bool, **asked: Any) -> int:
+def command(
+    ctx: click.Context, /, words: tuple[str, ...], attach: bool, quiet: bool, as_json: bool, **asked: Any
+) -> int:
     """Put a script or a command in the queue.
 
     A script's text is kept as it is now. Its first lines may hold options: #GQ --vram 22G --time 8h

@@ -8,9 +8,9 @@ from gpuqueue.core.phases import MOVES, legal
 from gpuqueue.wire.states import FINAL_STATES, JobState
 
 
-def test_every_state_has_its_row_and_final_ones_have_no_way_out() -> None:
+def test_every_state_has_its_row_and_final_ones_lead_back_to_the_queue_alone() -> None:
     assert set(MOVES) == set(JobState)
-    assert {state for state, onward in MOVES.items() if not onward} == FINAL_STATES
+    assert {state for state, onward in MOVES.items() if onward == {JobState.QUEUED}} == FINAL_STATES
 
 
 def test_only_what_waits_starts_and_only_what_started_runs() -> None:
