@@ -49,6 +49,7 @@ from gpuqueue.wire.rundir import (
 )
 
 Key = tuple[int, int]
+AUTO = "auto"
 _SHIM = Path(__file__).resolve().parents[1] / "shim" / "__main__.py"
 # Isolated, without site-packages: a fast start, and nothing of the daemon's environment reaches it.
 _PYTHON = [sys.executable, "-I", "-S", "-X", "utf8"]
@@ -60,12 +61,12 @@ _log = logging.getLogger(__name__)
 
 
 class LocalBackend:
-    """Satisfies engine.ports.Backend. `containment` asks for one kind; None takes the best that there is."""
+    """Satisfies engine.ports.Backend. `containment` asks for one kind; "auto" takes the best that there is."""
 
-    def __init__(self, state_dir: Path, containment: str | None = None) -> None:
+    def __init__(self, state_dir: Path, containment: str = AUTO) -> None:
         self.runs_dir = state_dir.resolve() / "runs"
         self._make_directory(self.runs_dir)
-        self._cgroup_base = cgroups.find_base(state_dir) if containment in (None, "cgroup") else None
+        self._cgroup_base = cgroups.find_base(state_dir) if containment in (AUTO, "cgroup") else None
         self.containment = self._choose(containment)
         self._launched: dict[Key, tuple[subprocess.Popen[bytes], float]] = {}
         self._ended: set[Key] = set()
@@ -297,9 +298,9 @@ class LocalBackend:
             cgroup = str(self._cgroup_base / f"{spec.job_id}.{spec.attempt}")
         return replace(spec, containment=self.containment, cgroup=cgroup)
 
-    def _choose(self, asked: str | None) -> str:
+    def _choose(self, asked: str) -> str:
         offered = {"systemd": systemd.available(), "cgroup": self._cgroup_base is not None, "session": True}
-        chosen = asked or next(kind for kind, there in offered.items() if there)
+        chosen = next(kind for kind, there in offered.items() if there) if asked == AUTO else asked
         if not offered.get(chosen, False):
             raise GpuqueueError(
                 ErrorCode.UNAVAILABLE,

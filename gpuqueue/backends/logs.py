@@ -11,14 +11,14 @@ from gpuqueue.wire.rundir import LOG, USER_DIR
 def read_log(run_dir: Path, offset: int, limit: int) -> tuple[bytes, int, int]:
     """(bytes, offset of the first of them, size of the log). At most `limit` bytes, and none across a cut: where
     the middle was cut out (J3), the last bytes of the gap read as one line that says so. The next offset is always
-    the first plus the number of bytes. A log that is not there yet is empty."""
+    the first plus the number of bytes. A negative offset counts from the end. A log that is not there yet is empty."""
     try:
         descriptor = _open(run_dir)
     except FileNotFoundError:
         return b"", 0, 0
     try:
         size = os.fstat(descriptor).st_size
-        offset = max(offset, 0)
+        offset = offset if offset >= 0 else max(size + offset, 0)
         if offset >= size or limit <= 0:
             return b"", min(offset, size), size
         data = _seek(descriptor, offset, os.SEEK_DATA, size)

@@ -1,4 +1,4 @@
-"""What number a candidate goes by: its name's, or, if the name does not say "step", what its contents tell."""
+"""The number a candidate goes by: its name's, or, if that does not say "step", what its contents tell."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def _telling(candidate: Candidate) -> Entry | None:
 def _told(entry: Entry, candidate: Candidate) -> Claim | None:
     series = candidate.claim.series if candidate.claim else PurePath(candidate.path).name
     if (step := content.step(entry)) is not None:
-        return Claim(step, False, series)
+        return Claim(step, False, series, certain=False)
     if candidate.claim is None and (epoch := content.epoch(entry)) is not None:
-        return Claim(epoch, True, series)
+        return Claim(epoch, True, series, certain=False)
     return None
 
 
@@ -55,8 +55,9 @@ def _of_directory(candidate: Candidate) -> Claim | None:
     return Claim(0, False, PurePath(candidate.path).name) if candidate.is_directory else None
 
 
-def _age(candidate: Candidate) -> tuple[bool, bool, int, str]:
+def _age(candidate: Candidate) -> tuple[bool, bool, int, bool, str]:
     claim = candidate.claim
     if claim is None:
-        return (True, False, 0, candidate.path)
-    return (False, not claim.in_epochs, claim.step, candidate.path)
+        return (True, False, 0, False, candidate.path)
+    # Of a numbered file and a `last` of the same step the numbered one: the other will be overwritten.
+    return (False, not claim.in_epochs, claim.step, claim.certain, candidate.path)

@@ -43,7 +43,6 @@ SETTINGS: Mapping[str, Mapping[str, Key]] = {
         "containment": Key("containment", one_of("auto", "systemd", "cgroup", "session")),
         "strangers": Key("strangers", one_of("report")),
         "sample": Key("sample_s", duration),
-        "tick": Key("tick_s", duration),
     },
     "logs": {
         "cap": Key("log_cap_mib", size),

@@ -40,7 +40,6 @@ class Settings:
     simulate_mib: tuple[int, ...] = ()  # a simulated card each; empty: the real ones
     containment: str = "auto"  # or "systemd", "cgroup", "session"
     strangers: str = "report"  # F1
-    sample_s: int = 5
-    tick_s: int = 2
+    sample_s: int = 5  # the longest wait between two looks at the node; events wake the daemon at once
     log_cap_mib: int = 1024  # J3
     retention_days: int = 30  # of ended jobs and their logs

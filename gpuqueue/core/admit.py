@@ -45,16 +45,10 @@ def _card_in_the_way(ask: Ask, suitable: Sequence[Card]) -> Reason | None:
     most_mib = by_right_mib(roomiest, ask.job_class, 0, 0, 0)
     if ask.claim_mib <= most_mib:
         return None
-    code = ReasonCode.CLAIM_OVER_TRAIN_PART if ask.job_class is JobClass.TRAIN else ReasonCode.CLAIM_OVER_LIGHT_PART
-    return Reason(
-        code,
-        {
-            "need_mib": ask.claim_mib,
-            "most_mib": most_mib,
-            "held_back_mib": roomiest.held_back_mib,
-            "capacity_mib": roomiest.capacity_mib,
-        },
-    )
+    fields = {"need_mib": ask.claim_mib, "most_mib": most_mib, "capacity_mib": roomiest.capacity_mib}
+    if ask.job_class is JobClass.LIGHT:
+        return Reason(ReasonCode.CLAIM_OVER_LIGHT_PART, fields)
+    return Reason(ReasonCode.CLAIM_OVER_TRAIN_PART, fields | {"held_back_mib": roomiest.held_back_mib})
 
 
 def _quota_in_the_way(ask: Ask, account: Account) -> Reason | None:

@@ -66,7 +66,7 @@ class Reason:
 # Field names end in their unit: `_mib` is printed as GiB, `_s` as a duration, the rest as it is.
 SENTENCES: dict[ReasonCode, str] = {
     ReasonCode.NEXT: "starts next",
-    ReasonCode.VRAM: "needs {need_mib} on one card, {free_mib} is free: {holders}",
+    ReasonCode.VRAM: "needs {need_mib} on one card, {free_mib} is free for {job_class} jobs: {holders}",
     ReasonCode.FOREIGN_VRAM: "needs {need_mib} on one card: {foreign_mib} of card {card} is held outside the queue by {strangers}",
     ReasonCode.HELD_BACK: "needs {need_mib}, {free_mib} is free for {job_class} jobs: {held_back_mib} of card {card} is held back for light jobs; {holders}",
     ReasonCode.QUOTA: "{account} uses {used_mib} of its {nominal_mib} {job_class} quota; {need_mib} more does not fit: {holders}",

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import shutil
 import socket
 from pathlib import Path
 
@@ -10,10 +11,9 @@ from gpuqueue.wire.errors import ErrorCode, GpuqueueError
 MAX_SOCKET_PATH = 107  # sun_path less its end
 
 
-def listen(path: Path, *, everybody: bool) -> socket.socket:
-    """A listening socket. `everybody` (a root daemon): any login may connect, and the kernel says who it is;
-    else only the daemon's own. The caller holds the state directory's lock, so a socket file that is there and
-    answers belongs to another daemon: that is refused, and a dead one is replaced."""
+def listen(path: Path, *, mode: int, group: str | None) -> socket.socket:
+    """A listening socket with that mode and group. The caller holds the state directory's lock, so a socket file
+    that is there and answers belongs to another daemon: that is refused, and a dead one is replaced."""
     if len(os.fsencode(path)) > MAX_SOCKET_PATH:
         raise GpuqueueError(
             ErrorCode.INVALID, f"socket path {path} is longer than {MAX_SOCKET_PATH} bytes", "choose a shorter one"
@@ -27,9 +27,13 @@ def listen(path: Path, *, everybody: bool) -> socket.socket:
             server.bind(str(path))
         finally:
             os.umask(before)
-        path.chmod(0o666 if everybody else 0o600)
+        if group is not None:
+            shutil.chown(path, group=group)
+        path.chmod(mode)
         server.listen(256)
         server.setblocking(False)
+    except LookupError as error:
+        raise GpuqueueError(ErrorCode.INVALID, f"socket_group {group!r} is no group here", "create it") from error
     except OSError as error:
         raise GpuqueueError(
             ErrorCode.UNAVAILABLE, f"cannot listen on {path}: {error.strerror}", "choose another one with --socket"

@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import uvicorn
@@ -21,7 +21,7 @@ from gpuqueue.daemon.listen import listen
 from gpuqueue.engine.activity import ActivityBook
 from gpuqueue.engine.clock import EngineClock
 from gpuqueue.engine.engine import Engine
-from gpuqueue.engine.ports import Cards
+from gpuqueue.engine.ports import Cards, Store
 from gpuqueue.engine.tick import cycle
 from gpuqueue.gpu.nvml import NvmlCards
 from gpuqueue.gpu.processes import identify
@@ -35,21 +35,20 @@ SHUTDOWN_S = 5
 
 def serve(settings: Settings) -> None:
     """Serves until a signal ends it. Jobs go on without it: it owns nothing that they need."""
-    state_dir = Path(settings.state_dir)
+    state_dir = settings.state_dir
     make_state_dir(state_dir)
     held = [lock.hold(state_dir / "gpuqueued.lock", str(state_dir))]
     if not settings.simulate_mib:
         held.append(lock.hold_node())
-    everybody = os.geteuid() == 0
     store = open_store(state_dir / "gpuqueue.db")
     cards = _cards(settings, state_dir)
-    engine = build_engine(settings, store_second=store.engine_second(), store=store, cards=cards)
-    server_socket = listen(Path(settings.socket), everybody=everybody)
+    engine = build_engine(settings, store, cards)
+    server_socket = listen(settings.socket, mode=settings.socket_mode, group=settings.socket_group)
     try:
         asyncio.run(_serve(engine, server_socket))
     finally:
         store.keep_engine_second(engine.clock.second)
-        Path(settings.socket).unlink(missing_ok=True)
+        settings.socket.unlink(missing_ok=True)
         cards.close()
         store.close()
         for descriptor in held:
@@ -68,18 +67,18 @@ def _cards(settings: Settings, state_dir: Path) -> Cards:
     return NvmlCards()
 
 
-def build_engine(settings: Settings, *, store_second: int, store, cards: Cards) -> Engine:  # type: ignore[no-untyped-def]
+def build_engine(settings: Settings, store: Store, cards: Cards) -> Engine:
     idle = settings.policy.idle
     windows = (idle.train_window_s, idle.light_window_s, idle.interactive_window_s, idle.stalled_stop_s or 0)
     return Engine(
         settings=settings,
         store=store,
         cards=cards,
-        backend=LocalBackend(Path(settings.state_dir), None if settings.containment == "auto" else settings.containment),
+        backend=LocalBackend(settings.state_dir, None if settings.containment == "auto" else settings.containment),
         identify=identify,
         boot_id=Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
         daemon_uid=os.geteuid(),
-        clock=EngineClock(second=store_second),
+        clock=EngineClock(second=store.engine_second()),
         activity=ActivityBook(window_s=max(windows)),
     )
 
@@ -107,11 +106,16 @@ async def _serve(engine: Engine, server_socket: socket.socket) -> None:
 
 
 class _Server(uvicorn.Server):
-    """SIGHUP is no reason to end: jobs and daemon outlive the terminal that started them (scenario 4)."""
+    """Ends with status 0 on SIGTERM and SIGINT, where uvicorn would die of the signal. SIGHUP is no reason to end:
+    jobs and daemon outlive the terminal that started them (scenario 4)."""
 
-    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, log.info, "SIGHUP ignored: restart to reload")
-        await super().serve(sockets)
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.handle_exit, number, None)
+        loop.add_signal_handler(signal.SIGHUP, log.info, "SIGHUP ignored: restart to reload the configuration")
+        yield
 
 
 @contextlib.asynccontextmanager

@@ -3,6 +3,8 @@
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
+MIB_PER_GIB = 1024
+
 
 class Cause(StrEnum):
     """Why an attempt ended. The words are part of the command-line and API contract."""
@@ -119,3 +121,8 @@ class Finding:
     def as_dict(self) -> dict[str, object]:
         """Plain values in a stable order, for JSON."""
         return asdict(self)
+
+
+def gib(mib: int) -> str:
+    """A size in MiB as people read it."""
+    return f"{mib / MIB_PER_GIB:.1f} GiB" if mib >= MIB_PER_GIB else f"{mib} MiB"

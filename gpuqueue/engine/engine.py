@@ -24,6 +24,7 @@ from gpuqueue.wire.jobs import EventView
 log = logging.getLogger(__name__)
 
 KEEP_CLOCK_S = 10
+ANSWER_WITHIN_S = 5.0
 READ_LIMIT_S = 15.0  # a card that fell off the bus can hang the driver; the queue goes on without it
 
 
@@ -73,7 +74,12 @@ class Engine:
             pulse, self._pulse = self._pulse, asyncio.Event()
             pulse.set()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), self.settings.sample_s)
+                await asyncio.wait_for(self._wake.wait(), self._pause_s())
+
+    def _pause_s(self) -> float:
+        """Until the next sample, or until the first back-off ends: nobody waits for a timer longer than needed."""
+        due = [job.not_before - self.clock.second for job in self.snapshot.jobs if job.not_before is not None]
+        return max(0.05, min([self.settings.sample_s, *due]))
 
     def keep_clock(self) -> None:
         """Writes the clock down every few seconds: a crash loses no more than that of observed time."""
@@ -85,13 +91,12 @@ class Engine:
         self._wake.set()
 
     async def next_tick(self) -> None:
-        """Returns once a whole tick has run that saw everything written before this call."""
-        seen = self.ticks
-        # The tick under way may have read the store already: only the one after it is sure to see our write.
-        while self.ticks < seen + 1 or (self.ticks == seen + 1 and self._wake.is_set()):
-            pulse = self._pulse
-            self.wake()
-            await pulse.wait()
+        """Returns once a tick has run that saw everything written before this call, or after a few seconds: with a
+        driver that hangs, the caller's intent is on disk and is carried out later."""
+        seen, deadline = self.ticks, time.monotonic() + ANSWER_WITHIN_S
+        self.wake()  # deciding is synchronous, so whichever tick ends next has read the store after our write
+        while self.ticks == seen and (left := deadline - time.monotonic()) > 0:
+            await self.changed(left)
 
     async def changed(self, timeout_s: float) -> None:
         """Waits for the end of the coming tick, or for `timeout_s`."""

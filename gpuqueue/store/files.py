@@ -68,7 +68,7 @@ def is_there(path: Path) -> bool:
 
 def _refuse_if_lost(path: Path) -> None:
     backups = path.parent / "backups"
-    traces = [path.with_name(path.name + "-wal"), *sorted(backups.glob("*.sqlite"))[-1:]]
+    traces = [path.with_name(path.name + "-wal"), *sorted(backups.glob(f"*{path.suffix}"))[-1:]]
     for trace in traces:
         if trace.exists():
             raise unavailable(

@@ -46,4 +46,4 @@ def _back_up(path: Path, why: str) -> None:
     backups = path.parent / "backups"
     backups.mkdir(mode=0o700, exist_ok=True)
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-    copy_database(path, backups / f"{path.stem}-{why}-{stamp}.sqlite")
+    copy_database(path, backups / f"{path.stem}-{why}-{stamp}{path.suffix}")

@@ -26,7 +26,7 @@ def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Reopen]:
     def again() -> Store:
         while opened:
             opened.pop().close()
-        opened.append(request.param(tmp_path / "gpuqueue.sqlite"))
+        opened.append(request.param(tmp_path / "gpuqueue.db"))
         return opened[-1]
 
     yield again
@@ -363,9 +363,9 @@ def test_a_backup_is_a_store_of_its_own(reopen: Reopen, tmp_path: Path) -> None:
     added = add(store, of=FULL_JOB)
     copy = tmp_path / "copies"
     copy.mkdir()
-    store.backup(str(copy / "gpuqueue.sqlite"))
+    store.backup(str(copy / "gpuqueue.db"))
     later = add(store, "later")
-    other = open_store(copy / "gpuqueue.sqlite")
+    other = open_store(copy / "gpuqueue.db")
     try:
         assert other.job(added.id) == added
         assert other.job(later.id) is None

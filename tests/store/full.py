@@ -63,6 +63,7 @@ FULL_JOB = Job(
         newest_step=1000,
         failures_from={"/home/anna/out/checkpoint-900": 2},
         used_expandable_segments=True,
+        grown=True,
     ),
     reason=Reason(ReasonCode.SIGNALLED, {"signal": "SIGSEGV"}),
     exit_status=3,

@@ -64,7 +64,7 @@ def open_and_close(path: Path, migrations: Path, _: Connection) -> None:
 
 
 def test_a_killed_writer_loses_nothing_and_leaves_nothing_half_done(tmp_path: Path) -> None:
-    path = tmp_path / "gpuqueue.sqlite"
+    path = tmp_path / "gpuqueue.db"
     chance = random.Random(2)
     accepted: set[int] = set()
     for round_ in range(ROUNDS):
@@ -84,8 +84,8 @@ def test_a_start_that_is_killed_while_it_creates_can_be_repeated(tmp_path: Path)
     for round_ in range(ROUNDS):
         state = tmp_path / str(round_)
         state.mkdir()
-        killed_after(chance.random() * 0.05, partial(open_and_close, state / "gpuqueue.sqlite", MIGRATIONS))
-        store = open_store(state / "gpuqueue.sqlite")
+        killed_after(chance.random() * 0.05, partial(open_and_close, state / "gpuqueue.db", MIGRATIONS))
+        store = open_store(state / "gpuqueue.db")
         assert store.open_jobs() == []
         store.close()
 
@@ -97,7 +97,7 @@ def test_a_migration_that_is_killed_is_done_or_not_done(tmp_path: Path, dump: Pa
     for round_ in range(ROUNDS):
         state = tmp_path / str(round_)
         state.mkdir()
-        path = restored(dump, state / "gpuqueue.sqlite")
+        path = restored(dump, state / "gpuqueue.db")
         killed_after(chance.random() * 0.06, partial(open_and_close, path, migrations))
         migrated = "note" in schema_of(path)["quota"]
         store = open_store(path, migrations if migrated else MIGRATIONS)

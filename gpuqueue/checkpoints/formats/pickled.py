@@ -88,6 +88,9 @@ class Inert:
     def __init__(self, *_: Any, **__: Any) -> None:
         """Takes what the real class would have taken."""
 
+    def __call__(self, *args: Any, **_: Any) -> Inert:
+        return Inert(*args)
+
     def __setstate__(self, state: Any) -> None:
         self.state = state
 

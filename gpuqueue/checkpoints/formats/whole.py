@@ -6,12 +6,19 @@ import functools
 import json
 from pathlib import Path, PurePath
 
-from gpuqueue.checkpoints.formats import legacy, pickled, safetensors, zipped
+from gpuqueue.checkpoints.formats import arrays, legacy, msgpack, pickled, safetensors, zipped
 from gpuqueue.checkpoints.listing import Entry
 
 MAX_JSON = 256 << 20
 # Pickles and archives come under any of these names: what they are, their first bytes say.
 _SNIFFED = frozenset({".pt", ".pth", ".ckpt", ".bin", ".pkl", ".pickle", ".tar", ".npz", ".keras"})
+_STREAMED = {
+    ".npy": arrays.npy_fault,
+    ".h5": arrays.hdf5_fault,
+    ".hdf5": arrays.hdf5_fault,
+    ".msgpack": msgpack.fault,
+}
+_CHECKED = _SNIFFED | _STREAMED.keys() | {".safetensors", ".json"}
 
 
 def fault(entry: Entry) -> str | None:
@@ -25,7 +32,7 @@ def fault(entry: Entry) -> str | None:
 @functools.lru_cache(maxsize=8192)
 def _fault(path: str, size: int, _mtime_ns: int, _inode: int) -> str | None:
     suffix = PurePath(path).suffix
-    if suffix not in _SNIFFED and suffix not in (".safetensors", ".json"):
+    if suffix not in _CHECKED:
         return None
     if size == 0:
         return "is empty"
@@ -34,6 +41,9 @@ def _fault(path: str, size: int, _mtime_ns: int, _inode: int) -> str | None:
             return safetensors.fault(path, size)
         if suffix == ".json":
             return _json_fault(path, size)
+        if suffix in _STREAMED:
+            with Path(path).open("rb") as file:
+                return _STREAMED[suffix](file, size)
         return _sniffed_fault(path, size)
     except OSError as error:
         return f"cannot be read: {error.strerror or error}"

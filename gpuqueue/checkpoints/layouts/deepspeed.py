@@ -44,6 +44,14 @@ def fault(files: Files, step: int | None) -> str | None:
     return ranks_fault(files)
 
 
+def tag_missing(files: Files) -> str | None:
+    """For a checkpoint that holds DeepSpeed's directory within: `latest` is there and names what is there."""
+    tags = {name.split("/")[0] for name in files if name.startswith("global_step")}
+    if tags and ("latest" not in files or read_line(files["latest"].path) not in tags):
+        return "`latest` is missing or does not name a tag that is there"
+    return None
+
+
 def ranks_fault(files: Files) -> str | None:
     """Every rank's optimizer shard is there: the model's file says how many ranks there were."""
     shards: dict[str, set[int]] = {}

@@ -12,6 +12,7 @@ import re
 from pathlib import Path, PurePath
 
 from gpuqueue.checkpoints.formats import pickled, zipped
+from gpuqueue.checkpoints.layouts import deepspeed
 from gpuqueue.checkpoints.listing import Entry, Files
 
 NAME = "hf"
@@ -45,7 +46,7 @@ def fault(files: Files, step: int | None) -> str | None:
         return f"{LAST} says global_step {recorded}, not {step}"
     if not any(_holds_weights(name) for name in files):
         return "no file holds the model's weights or adapters"
-    return _training_state_fault(files)
+    return deepspeed.tag_missing(files) or _training_state_fault(files)
 
 
 def _holds_weights(name: str) -> bool:

@@ -16,6 +16,7 @@ NAME = "orbax"
 METADATA = "_CHECKPOINT_METADATA"
 TREE = "_METADATA"
 COMMITTED = "commit_success.txt"
+_JSON = frozenset({METADATA, TREE, "_sharding", ".zarray", "metadata"})
 
 
 def claims(files: Files) -> bool:
@@ -45,7 +46,8 @@ def fault(files: Files, step: int | None) -> str | None:
         base = PurePath(name).name
         if files[name].size == 0 and base != COMMITTED:
             return f"{name} is empty"
-        if base in (METADATA, TREE, "_sharding", ".zarray", "metadata") and _read(files, name) is None:
+        is_json = base in _JSON or PurePath(name).parent.name == "array_metadatas"
+        if is_json and _read(files, name) is None:
             return f"{name} is not valid JSON: cut off or damaged"
         if base == TREE and not _arrays_beside(files, name):
             return f"{ocdbt.MANIFEST} is missing beside {name}"
