@@ -8,6 +8,8 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
+from gpuqueue.checkpoints.listing import entry_at
+
 MAX_LOOKED_AT = 100_000
 MAX_DEPTH = 4
 MAX_PEEK = 200
@@ -205,6 +207,8 @@ def _named_by_latest(here: str, items: list[os.DirEntry[str]]) -> str | None:
 
 def read_line(path: str) -> str | None:
     """The text of a small pointer file (`latest`, `latest_checkpointed_iteration.txt`), stripped."""
+    if entry_at(path) is None:
+        return None  # a named pipe would be waited for
     try:
         with Path(path).open(encoding="utf-8", errors="replace") as file:
             return file.read(4096).strip()

@@ -45,7 +45,8 @@ def _told(entry: Entry, candidate: Candidate) -> Claim | None:
     series = candidate.claim.series if candidate.claim else PurePath(candidate.path).name
     if (step := content.step(entry)) is not None:
         return Claim(step, False, series, certain=False)
-    if candidate.claim is None and (epoch := content.epoch(entry)) is not None:
+    epoch = content.counts(entry).get("epoch", -1)
+    if candidate.claim is None and epoch >= 0:
         return Claim(epoch, True, series, certain=False)
     return None
 

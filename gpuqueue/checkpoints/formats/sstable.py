@@ -55,7 +55,7 @@ def _ends(data: bytes) -> Ends:
                 continue
             shard = fields.get(3, 0)
             shards[shard] = max(shards.get(shard, 0), fields.get(4, 0) + fields.get(5, 0))
-    return Ends(count, shards or dict.fromkeys(range(count), 0))
+    return Ends(count, shards)
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
@@ -67,6 +67,8 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, at
         shift += 7
+        if shift > 63:
+            raise TableError("is damaged")
 
 
 def _handle(data: bytes, at: int) -> tuple[tuple[int, int], int]:

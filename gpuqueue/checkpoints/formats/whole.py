@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import functools
-import json
 from pathlib import Path, PurePath
 
-from gpuqueue.checkpoints.formats import arrays, legacy, msgpack, pickled, safetensors, zipped
+from gpuqueue.checkpoints.formats import arrays, jsons, legacy, msgpack, safetensors, zipped
 from gpuqueue.checkpoints.listing import Entry
 
-MAX_JSON = 256 << 20
 # Pickles and archives come under any of these names: what they are, their first bytes say.
 _SNIFFED = frozenset({".pt", ".pth", ".ckpt", ".bin", ".pkl", ".pickle", ".tar", ".npz", ".keras"})
 _STREAMED = {
@@ -26,38 +24,31 @@ def fault(entry: Entry) -> str | None:
 
     Remembered for as long as size, time and inode stay, so that polling costs one `stat` a file.
     """
-    return _fault(entry.path, entry.size, entry.mtime_ns, entry.inode)
+    return _fault(entry)
 
 
 @functools.lru_cache(maxsize=8192)
-def _fault(path: str, size: int, _mtime_ns: int, _inode: int) -> str | None:
+def _fault(entry: Entry) -> str | None:
+    path, size = entry.path, entry.size
     suffix = PurePath(path).suffix
     if suffix not in _CHECKED:
         return None
     if size == 0:
         return "is empty"
     try:
+        if suffix == ".json":
+            jsons.load(entry)
+            return None
         if suffix == ".safetensors":
             return safetensors.fault(path, size)
-        if suffix == ".json":
-            return _json_fault(path, size)
         if suffix in _STREAMED:
             with Path(path).open("rb") as file:
                 return _STREAMED[suffix](file, size)
         return _sniffed_fault(path, size)
+    except jsons.JsonError as error:
+        return str(error)
     except OSError as error:
         return f"cannot be read: {error.strerror or error}"
-
-
-def _json_fault(path: str, size: int) -> str | None:
-    if size > MAX_JSON:
-        return f"is JSON of {size} bytes, too large to check"
-    with Path(path).open("rb") as file:
-        try:
-            json.loads(file.read())
-        except (ValueError, RecursionError):
-            return "is not valid JSON: cut off or damaged"
-    return None
 
 
 def _sniffed_fault(path: str, size: int) -> str | None:
@@ -66,9 +57,5 @@ def _sniffed_fault(path: str, size: int) -> str | None:
         if start.startswith(b"PK"):
             return zipped.fault(path)
         if start.startswith(b"\x80") or PurePath(path).suffix in (".pkl", ".pickle"):
-            file.seek(0)
-            try:
-                return legacy.fault(file, size)
-            except pickled.PickleError as error:
-                return str(error)
+            return legacy.fault(file, size)
     return "is neither a zip archive nor a pickle"

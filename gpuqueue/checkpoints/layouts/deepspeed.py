@@ -9,7 +9,6 @@ import re
 from pathlib import PurePath
 
 from gpuqueue.checkpoints.find import claim_of, read_line
-from gpuqueue.checkpoints.formats import pickled
 from gpuqueue.checkpoints.layouts import content
 from gpuqueue.checkpoints.listing import Files, entry_at
 
@@ -74,5 +73,5 @@ def ranks_fault(files: Files) -> str | None:
 def _data_parallel_ranks(files: Files) -> int | None:
     for name in files:
         if name.endswith("_model_states.pt"):
-            return content.whole_number(pickled.field(content.top(files[name]), "dp_world_size"))
+            return content.counts(files[name]).get("dp_world_size")
     return None
