@@ -24,7 +24,7 @@ _FAIRSEQ = re.compile(r"^checkpoint_\d+_(\d{1,15})$")
 _BARE = re.compile(r"^(?:.*[-_.]|[a-z]*(?=\d{4}))?(\d{1,15})$", re.IGNORECASE)
 # Files of one directory whose names differ in these words only are the parts of one checkpoint.
 _ROLE = re.compile(
-    r"model|net_?[gd]|generator|discriminator|optimizer|optim|opt|scheduler|ema|scaler|lora|adapter|weights|rng",
+    r"model|net_?[gd]|generator|discriminator|optimizer|optim|opt|scheduler|ema|scaler|lora|adapter|weights|state|rng",
     re.IGNORECASE,
 )
 _TENSORFLOW = re.compile(r"^(.+)\.(?:index|data-\d{5}-of-\d{5})$")
@@ -65,6 +65,7 @@ class Claim:
     in_epochs: bool
     series: str
     certain: bool = True  # the name says "step" or the like; else the contents may know better
+    worded: bool = True  # the name says what it is; a bare number may be that of a cached sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,8 @@ def claim_of(stem: str, strict: bool) -> Claim | None:
     for pattern in (_FAIRSEQ, _STEP, _SAVE, _EPOCH) if strict else (_FAIRSEQ, _STEP, _SAVE, _EPOCH, _BARE):
         if match := pattern.search(stem):
             certain = pattern in (_FAIRSEQ, _STEP)
-            return Claim(int(match[1]), pattern is _EPOCH, series_of(stem), certain)
+            worded = pattern is not _BARE or bool(_ROLE.search(stem))
+            return Claim(int(match[1]), pattern is _EPOCH, series_of(stem), certain, worded)
     return None
 
 

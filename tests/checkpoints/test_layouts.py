@@ -311,6 +311,14 @@ def test_numbers_in_file_names(tmp_path: Path, older: str, newer: str) -> None:
     assert picked(tmp_path) == str(tmp_path / newer)
 
 
+def test_cached_samples_with_a_number_do_not_outrank_a_checkpoint(tmp_path: Path) -> None:
+    by_hand.torch_zip(tmp_path / "cache" / "latent_99999.pt")
+    by_hand.torch_zip(tmp_path / "99999.pt")
+    assert picked(tmp_path / "cache") == str(tmp_path / "cache" / "latent_99999.pt")
+    epoch = by_hand.torch_zip(tmp_path / "epoch_1.pt")
+    assert picked(tmp_path) == str(epoch)
+
+
 @pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin", "notes-10.txt", "run_3/data.csv"])
 def test_what_is_no_checkpoint(tmp_path: Path, name: str) -> None:
     by_hand.write(tmp_path / name, "x")
