@@ -21,6 +21,7 @@ _STEP = re.compile(
 _SAVE = re.compile(r"(?:^|[^a-z])(?:checkpoint|chkpt|ckpt|ck|chk)[-_=.]?(\d{1,15})(?!\d)", re.I)
 _EPOCH = re.compile(r"(?:^|[^a-z])(?:epochs?|ep)[-_=.]?(\d{1,15})(?!\d)", re.I)
 _FAIRSEQ = re.compile(r"^checkpoint_\d+_(\d{1,15})$")
+_WORDED = (_FAIRSEQ, _STEP, _SAVE, _EPOCH)
 _BARE = re.compile(r"^(?:.*[-_.]|[a-z]*(?=\d{4}))?(\d{1,15})$", re.IGNORECASE)
 # Files of one directory whose names differ in these words only are the parts of one checkpoint.
 _ROLE = re.compile(
@@ -41,7 +42,7 @@ STATE_SUFFIXES = frozenset(
     {".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".npz", ".npy", ".pkl", ".pickle", ".tar", ".distcp"}
     | {".msgpack", ".h5", ".hdf5", ".keras", ".pdparams", ".pdopt", ".eqx", ".nemo"}
 )
-# A directory named by a bare number is a checkpoint only if it holds one of these.
+# A directory whose name says nothing is a checkpoint only if it holds one of these.
 _MARKERS = frozenset(
     {
         "_CHECKPOINT_METADATA",
@@ -91,7 +92,7 @@ class Found:
 
 def claim_of(stem: str, strict: bool) -> Claim | None:
     """The step that a name claims. `strict` takes no number without a word such as step or checkpoint."""
-    for pattern in (_FAIRSEQ, _STEP, _SAVE, _EPOCH) if strict else (_FAIRSEQ, _STEP, _SAVE, _EPOCH, _BARE):
+    for pattern in _WORDED if strict else (*_WORDED, _BARE):
         if match := pattern.search(stem):
             certain = pattern in (_FAIRSEQ, _STEP)
             worded = pattern is not _BARE or bool(_ROLE.search(stem))
@@ -107,6 +108,8 @@ def series_of(stem: str) -> str:
 def find(directory: str, most: int = MAX_LOOKED_AT) -> Found:
     """Looks level by level, MAX_DEPTH deep, at `most` so many names; never raises."""
     found = Found([], [])
+    if _holds_marker(directory):  # saved in place, without a number
+        found.candidates.append(Candidate(directory, claim_of(PurePath(directory).name, strict=True)))
     level, looked_at = [directory], 0
     for depth in range(MAX_DEPTH + 1):
         below: list[str] = []

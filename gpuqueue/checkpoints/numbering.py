@@ -49,9 +49,12 @@ def _telling(candidate: Candidate) -> Entry | None:
 
 def _told(entry: Entry, candidate: Candidate) -> Claim | None:
     series = candidate.claim.series if candidate.claim else PurePath(candidate.path).name
-    if (step := content.step(entry)) is not None:
+    try:
+        step, epoch = content.step(entry), content.counts(entry).get("epoch", -1)
+    except OSError:
+        return None  # unreadable: judging it will say so
+    if step is not None:
         return Claim(step, False, series, certain=False)
-    epoch = content.counts(entry).get("epoch", -1)
     if candidate.claim is None and epoch >= 0:
         return Claim(epoch, True, series, certain=False)
     return None

@@ -410,3 +410,17 @@ def test_a_pickle_too_long_to_walk_is_judged_by_its_end(tmp_path: Path) -> None:
     assert picked(tmp_path) == str(path)
     by_hand.write(path, path.read_bytes()[:-1])
     assert picked(tmp_path) is None
+
+
+def test_a_directory_that_is_overwritten_in_place_counts_without_a_number(tmp_path: Path) -> None:
+    by_hand.dcp(tmp_path)
+    checkpoint = newest_complete(tmp_path).checkpoint
+    assert checkpoint is not None
+    assert (checkpoint.path, checkpoint.step) == (str(tmp_path), 0)
+    (tmp_path / ".metadata").unlink()
+    assert picked(tmp_path) is None
+
+
+def test_an_own_training_loop_may_use_the_name_of_trainer(tmp_path: Path) -> None:
+    by_hand.torch_zip(tmp_path / "checkpoint-10" / "model.pt")
+    assert newest_complete(tmp_path).checkpoint.layout == "files"  # type: ignore[union-attr]

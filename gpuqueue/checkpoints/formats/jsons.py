@@ -17,12 +17,10 @@ class JsonError(ValueError):
 
 
 def load(entry: Entry) -> Any:
-    """What the file holds. JsonError if it is cut off, damaged, too large or unreadable."""
+    """What the file holds. JsonError if it is cut off, damaged or too large, OSError if it cannot be read."""
     if entry.size > MAX_JSON:
         raise JsonError(f"is JSON of {entry.size} bytes, too large to check")
     try:
         return json.loads(Path(entry.path).read_bytes())
     except (ValueError, RecursionError):
         raise JsonError("is not valid JSON: cut off or damaged") from None
-    except OSError as error:
-        raise JsonError(f"cannot be read: {error.strerror or error}") from None

@@ -82,8 +82,6 @@ def fault(files: Files, manifest: str) -> str | None:
         return str(error)
     except (zstd.ZstdError, IndexError):
         return f"{manifest} is damaged"
-    except OSError as error:
-        return f"{manifest} cannot be read: {error.strerror or error}"
     return f"{manifest} refers to more than {MAX_NODES} pieces, too many to check"
 
 

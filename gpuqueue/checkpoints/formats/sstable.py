@@ -25,12 +25,9 @@ class Ends:
 
 
 def bundle_ends(path: str) -> Ends:
-    """What the index at `path` refers to. Raises TableError where it cannot be read in full."""
-    try:
-        with Path(path).open("rb") as file:
-            data = file.read(MAX_INDEX + 1)
-    except OSError as error:
-        raise TableError(f"cannot be read: {error.strerror or error}") from error
+    """What the index at `path` refers to. TableError if it is cut off or damaged, OSError if unreadable."""
+    with Path(path).open("rb") as file:
+        data = file.read(MAX_INDEX + 1)
     if len(data) > MAX_INDEX:
         raise TableError("is too large to check")
     if len(data) < _FOOTER or int.from_bytes(data[-8:], "little") != _MAGIC:

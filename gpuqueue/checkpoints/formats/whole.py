@@ -19,36 +19,29 @@ _STREAMED = {
 _CHECKED = _SNIFFED | _STREAMED.keys() | {".safetensors", ".json"}
 
 
+@functools.lru_cache(maxsize=8192)
 def fault(entry: Entry) -> str | None:
-    """Why the file cannot be used, or None as far as its format can tell. Never raises for what it finds.
+    """Why the file cannot be used, or None as far as its format can tell. OSError if it cannot be read.
 
     Remembered for as long as size, time and inode stay, so that polling costs one `stat` a file.
     """
-    return _fault(entry)
-
-
-@functools.lru_cache(maxsize=8192)
-def _fault(entry: Entry) -> str | None:
-    path, size = entry.path, entry.size
-    suffix = PurePath(path).suffix
+    suffix = PurePath(entry.path).suffix
     if suffix not in _CHECKED:
         return None
-    if size == 0:
+    if entry.size == 0:
         return "is empty"
-    try:
-        if suffix == ".json":
+    if suffix == ".json":
+        try:
             jsons.load(entry)
-            return None
-        if suffix == ".safetensors":
-            return safetensors.fault(path, size)
-        if suffix in _STREAMED:
-            with Path(path).open("rb") as file:
-                return _STREAMED[suffix](file, size)
-        return _sniffed_fault(path, size)
-    except jsons.JsonError as error:
-        return str(error)
-    except OSError as error:
-        return f"cannot be read: {error.strerror or error}"
+        except jsons.JsonError as error:
+            return str(error)
+        return None
+    if suffix == ".safetensors":
+        return safetensors.fault(entry.path, entry.size)
+    if suffix in _STREAMED:
+        with Path(entry.path).open("rb") as file:
+            return _STREAMED[suffix](file, entry.size)
+    return _sniffed_fault(entry.path, entry.size)
 
 
 def _sniffed_fault(path: str, size: int) -> str | None:

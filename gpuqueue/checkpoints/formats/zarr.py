@@ -21,7 +21,7 @@ def fault(files: Files) -> str | None:
             array = jsons.load(files[name])
             if fault := _chunks_fault(files, name.removesuffix(".zarray"), array):
                 return fault
-        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        except (ValueError, TypeError, KeyError, AttributeError):
             return f"{name} is damaged"
     return None
 

@@ -48,12 +48,12 @@ def _entries_fault(file: BinaryIO, archive: zipfile.ZipFile) -> str | None:
 
 
 def read_member(path: str, suffix: str) -> bytes | None:
-    """The first entry whose name ends in `suffix`, if it is there and at most MAX_MEMBER bytes."""
+    """The first entry of MAX_MEMBER bytes at most whose name ends in `suffix`; None if there is none."""
     try:
         with zipfile.ZipFile(path) as archive:
             for info in archive.infolist():
                 if info.filename.endswith(suffix) and info.file_size <= MAX_MEMBER:
                     return archive.read(info)
-    except (OSError, *_BROKEN):
+    except _BROKEN:
         return None
     return None

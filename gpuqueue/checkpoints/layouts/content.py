@@ -18,7 +18,7 @@ _COUNTS = (*_STEPS, "epoch", "epochs_run", "dp_world_size")
 def counts(entry: Entry) -> Mapping[str, int]:
     """The whole numbers that the trainers known here keep at the top of what they save, by their names.
 
-    Empty if the file cannot be read. Only numbers are remembered, never the contents.
+    Empty if it is damaged; OSError if it cannot be read. Only numbers are remembered, never the contents.
     """
     saved = _top(entry.path, entry.size)
     # mmengine keeps its counters in `meta`, fairseq in the last entry of a history.
@@ -48,5 +48,5 @@ def _top(path: str, size: int) -> Any:
                 return legacy.top(file, size)
         data = zipped.read_member(path, "data.pkl")
         return None if data is None else pickled.load(data)
-    except (OSError, pickled.PickleError):
+    except pickled.PickleError:
         return None

@@ -54,8 +54,6 @@ def referenced(entry: Entry) -> tuple[tuple[str, int], ...] | str:
         return f"has {entry.size} bytes, too many to check"
     try:
         metadata = pickled.load(Path(entry.path).read_bytes())
-    except OSError as error:
-        return f"cannot be read: {error.strerror or error}"
     except pickled.PickleError as error:
         return str(error)
     storage = pickled.field(metadata, "storage_data")

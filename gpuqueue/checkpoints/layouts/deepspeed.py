@@ -13,9 +13,6 @@ from gpuqueue.checkpoints.layouts import content
 from gpuqueue.checkpoints.listing import Files, entry_at
 
 NAME = "deepspeed"
-_MODEL = re.compile(
-    r"(?:^|/)(?:mp_rank_\d+|zero_pp_rank_\d+_mp_rank_\d+|layer_\d+-model_\d+)_?-?model_states\.pt$"
-)
 _SHARD = re.compile(r"^(.*?)zero_pp_rank_(\d+)_mp_rank_(\d+)(?:_\d+)?_optim_states\.pt$")
 
 
@@ -65,7 +62,7 @@ def ranks_fault(files: Files) -> str | None:
         for rank in range(ranks):
             if rank not in found:
                 return f"{prefix}zero_pp_rank_{rank}_mp_rank_{model_rank}_optim_states.pt is missing"
-    if not any(_MODEL.search(name) for name in files):
+    if not any(name.endswith("model_states.pt") for name in files):
         return "no file holds the model's states"
     return None
 

@@ -19,13 +19,17 @@ LAST = "trainer_state.json"
 # Written by Trainer's just-in-time saving (`enable_jit_checkpoint`), removed when the save is done.
 SENTINEL = "checkpoint-is-incomplete.txt"
 _NAME = re.compile(r"^checkpoint-\d+$")
+# A save that was cut short has got at least to one of these, or to weights.
+_FIRST = frozenset({"config.json", "adapter_config.json"})
 _NO_WEIGHTS = frozenset({"training_args.bin", "optimizer.bin", "scheduler.bin", "sampler.bin"})
 
 
 def claims(files: Files) -> bool:
     if LAST in files or SENTINEL in files:
         return True
-    return bool(_NAME.match(PurePath(files.root).name)) and "random_states_0.pkl" not in files
+    if not _NAME.match(PurePath(files.root).name) or "random_states_0.pkl" in files:
+        return False
+    return any(name.endswith((".safetensors", ".bin")) or name in _FIRST for name in files)
 
 
 def completed_at(files: Files) -> float | None:
