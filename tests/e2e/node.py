@@ -2,11 +2,9 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -23,16 +21,14 @@ class Node:
     def __init__(self, directory: Path, *, cards: str = "32607M", config: str = "", env: Mapping[str, str] | None = None):
         self.directory = directory
         self.cards = cards
-        # A Unix socket's path is short, pytest's directories are not.
-        self.short = Path(tempfile.mkdtemp(prefix="gq-"))
-        self.short.chmod(0o755)
-        self.socket = self.short / "s"
+        self.socket = directory / "s"
         self.state = directory / "state"
         self.config = directory / "config.toml"
         self.config.write_text(config)
         self.log = directory / "daemon.log"
         self.work = directory / "work"
-        self.work.mkdir(mode=0o777, exist_ok=True)
+        self.work.mkdir(exist_ok=True)
+        self.work.chmod(0o777)
         self.env = base_env() | {"GQ_SOCKET": str(self.socket), "NO_COLOR": "1"} | dict(env or {})
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -74,7 +70,6 @@ class Node:
             self.process.kill()
             self.process.wait()
         kill_leftovers(self.state)
-        shutil.rmtree(self.short, ignore_errors=True)
 
     # -- gq --------------------------------------------------------------------------------------------------
 
