@@ -74,7 +74,7 @@ def build_engine(settings: Settings, store: Store, cards: Cards) -> Engine:
         settings=settings,
         store=store,
         cards=cards,
-        backend=LocalBackend(settings.state_dir, None if settings.containment == "auto" else settings.containment),
+        backend=LocalBackend(settings.state_dir, settings.containment),
         identify=identify,
         boot_id=Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
         daemon_uid=os.geteuid(),
