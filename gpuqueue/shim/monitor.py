@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from gpuqueue.shim.containment import Containment
-from gpuqueue.shim.ending import Ending
+from gpuqueue.shim.ending import Ending, Reaper
 from gpuqueue.shim.joblog import JobLog
 from gpuqueue.shim.process import wake_daemon
 from gpuqueue.shim.progress import CheckpointWatch
@@ -60,6 +60,7 @@ class Monitor:
         containment: Containment,
         log: JobLog,
         checkpoints: CheckpointWatch,
+        reaper: Reaper,
         wake_descriptor: int,
         resumed_from: str | None,
     ) -> None:
@@ -69,6 +70,7 @@ class Monitor:
         self._main = main
         self._containment = containment
         self._checkpoints = checkpoints
+        self._reaper = reaper
         self._wake = wake_descriptor
         self._resumed_from = resumed_from
         self._heard = _read(run_dir / HEARD, Heard) or Heard()
@@ -171,6 +173,7 @@ class Monitor:
         self.log.release()  # first: on a full disk this is the room for the record
         self._containment.remove()
         write_exit(self.run_dir, record)
+        self._reaper.reap_all()
 
     def _wait(self, ending: Ending | None) -> None:
         timeout_s = ROUND_S if ending is None else KILLING_ROUND_S

@@ -260,6 +260,7 @@ WRONG: list[Any] = [
     ('[daemon]\nstrangers = "stop"\n', 2, "daemon.strangers", "not one of report", ""),
     ('[daemon]\ncontainment = "docker"\n', 2, "daemon.containment", "auto, systemd, cgroup, session", ""),
     ('[daemon]\nsample = "1m"\n', 2, "daemon.sample", "from 1s to 10s", "5s"),
+    ("[daemon]\ntick = 1\n", 2, "daemon.tick", "no such key", ""),
     ('[logs]\nretention = "36h"\n', 2, "logs.retention", "not a number of days", "30d"),
     ("[logs]\ncap = 0\n", 2, "logs.cap", "at least 1 MiB", ""),
 ]
