@@ -143,6 +143,14 @@ class LocalBackend:
     def read_log(self, job_id: int, attempt: int, offset: int, limit: int) -> tuple[bytes, int, int]:
         return logs.read_log(self._run_dir(job_id, attempt), offset, limit)
 
+    def attempts(self) -> list[Key]:
+        found = []
+        for entry in self.runs_dir.iterdir():
+            job_id, _, attempt = entry.name.partition(".")
+            if job_id.isdecimal() and attempt.isdecimal():
+                found.append((int(job_id), int(attempt)))
+        return found
+
     def remove(self, job_id: int, attempt: int) -> None:
         run_dir = self._run_dir(job_id, attempt)
         probe = self.probe(job_id, attempt)
@@ -271,11 +279,7 @@ class LocalBackend:
             os.chown(path, spec.uid, spec.gid)
 
     def _open_attempts(self) -> list[Key]:
-        found = []
-        for entry in self.runs_dir.iterdir():
-            job_id, _, attempt = entry.name.partition(".")
-            if job_id.isdecimal() and attempt.isdecimal():
-                found.append((int(job_id), int(attempt)))
+        found = self.attempts()
         self._closed |= {key for key in found if key not in self._closed and (self._run_dir(*key) / EXIT).exists()}
         return [key for key in found if key not in self._closed]
 

@@ -49,9 +49,7 @@ def _tail(engine: Engine, attempt: Attempt) -> str:
 
 
 def _others(engine: Engine, attempt: Attempt) -> list[Lease]:
-    return [
-        lease for lease in engine.snapshot.leases if lease.card in attempt.cards and lease.job_id != attempt.job_id
-    ]
+    return [lease for lease in engine.snapshot.leases if lease.card in attempt.cards and lease.job_id != attempt.job_id]
 
 
 def _blame(engine: Engine, attempt: Attempt, finding: Finding) -> Finding:

@@ -37,8 +37,7 @@ SAME_SHAPE = {
 }
 # Words of a name that do not change the shape.
 NOISE = frozenset(
-    "instruct chat hf it base pt gptq awq fp8 bf16 int4 int8 bnb 4bit unsloth gguf 4k 8k 128k thinking coder math meta "
-    "2407 2410 2501 2503 2506 2507 dpo sft alpha beta reasoning preview text".split()
+    ["instruct", "chat", "hf", "it", "base", "pt", "gptq", "awq", "fp8", "bf16", "int4", "int8", "bnb", "4bit", "unsloth", "gguf", "4k", "8k", "128k", "thinking", "coder", "math", "meta", "2407", "2410", "2501", "2503", "2506", "2507", "dpo", "sft", "alpha", "beta", "reasoning", "preview", "text"]
 )
 
 
