@@ -82,15 +82,17 @@ class Node:
         user: str | None = None,
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
+        umask: int = -1,
         timeout: float = DEADLINE_S,
     ) -> "subprocess.CompletedProcess[str]":
-        command = [sys.executable, "-m", "gq", *words]
-        if user is not None:
-            command = ["runuser", "-u", user, "--", *command]
+        """`user` runs it as that Unix account, which takes root; `umask` is the shell's."""
+        who = ["gq"] if user is None else ["tests.e2e.as_user", user]
+        command = [sys.executable, "-m", *who, *words]
         done = subprocess.run(
             command,
             env=self.env | dict(env or {}),
             cwd=cwd or self.work,
+            umask=umask,
             capture_output=True,
             text=True,
             timeout=timeout,
