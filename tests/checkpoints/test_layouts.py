@@ -362,6 +362,14 @@ def test_a_zip_with_bytes_missing_in_the_middle_is_refused(tmp_path: Path) -> No
     assert picked(tmp_path) is None
 
 
+def test_a_bin_file_of_an_unknown_format_does_not_spoil_a_checkpoint(tmp_path: Path) -> None:
+    folder = by_hand.hf(tmp_path, 10)
+    by_hand.write(folder / "vocabulary.bin", b"\x01\x02 some words")
+    assert picked(tmp_path) == str(folder)
+    by_hand.write(folder / "vocabulary.bin", bytes(20))
+    assert picked(tmp_path) is None
+
+
 def test_a_file_full_of_zeros_after_a_power_loss_is_refused(tmp_path: Path) -> None:
     for name in ("step_10.pt", "step_11.safetensors", "step_12.npz"):
         by_hand.write(tmp_path / name, bytes(500))

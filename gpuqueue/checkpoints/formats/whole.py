@@ -10,6 +10,8 @@ from gpuqueue.checkpoints.listing import Entry
 
 # Pickles and archives come under any of these names: what they are, their first bytes say.
 _SNIFFED = frozenset({".pt", ".pth", ".ckpt", ".bin", ".pkl", ".pickle", ".tar", ".npz", ".keras"})
+# Of these, other programs write formats of their own; zeros at the start are what a power loss leaves.
+_ANYBODYS = frozenset({".bin", ".ckpt", ".tar"})
 _STREAMED = {
     ".npy": arrays.npy_fault,
     ".h5": arrays.hdf5_fault,
@@ -51,4 +53,6 @@ def _sniffed_fault(path: str, size: int) -> str | None:
             return zipped.fault(path)
         if start.startswith(b"\x80") or PurePath(path).suffix in (".pkl", ".pickle"):
             return legacy.fault(file, size)
+    if PurePath(path).suffix in _ANYBODYS and len(start) == 4 and start != bytes(4):
+        return None
     return "is neither a zip archive nor a pickle"
