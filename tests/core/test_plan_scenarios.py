@@ -318,6 +318,26 @@ def test_vram_of_an_ended_job_is_not_free_before_it_is_measured_free() -> None:
     assert "job 1 of ben 20.0 GiB for 10m00s, ended but not yet measured free" in why(decided, 2)
 
 
+def test_vram_of_a_job_in_its_pause_is_free_soon() -> None:
+    """Z3, S5: its attempt has ended, so its limit says nothing."""
+    fallen = job(1, 20 * GIB, user="ben", state=JobState.BACKOFF, not_before=NOW + 60)
+    decided = decide(fallen, job(2, 20 * GIB), leases=[lease(fallen, releasing=True)])
+    assert decided.expected_at == {2: NOW}
+
+
+def test_of_two_alike_the_second_is_behind_the_first() -> None:
+    decided = decide(running(1, 16 * GIB, user="ben"), job(2, 20 * GIB), job(3, 20 * GIB))
+    assert (decided.verdicts[2].code, decided.verdicts[3].code) == (ReasonCode.VRAM, ReasonCode.BEHIND)
+
+
+def test_a_card_whose_numbers_cannot_be_read_is_no_small_card() -> None:
+    """A lost card reads 0: its jobs wait for it rather than being called impossible."""
+    poor = [account(train_mib=0)]  # the default quota of an unreadable card
+    decided = decide(job(1, 20 * GIB), cards=[card(0, 0, 0, drained="GPU is lost")], accounts=poor)
+    assert why(decided, 1) == "card 0 is drained: GPU is lost"
+    assert decide(job(1), cards=[card(0, 0, 0)]).verdicts[1].code is ReasonCode.CARDS_UNREADABLE
+
+
 def test_holders_beyond_three_are_counted() -> None:
     crowd = [running(id, id * GIB, user="ben") for id in range(1, 6)]
     decided = decide(*crowd, job(9, 20 * GIB), cards=[card(held_back_mib=0)], accounts=[account("ben", RICH)])
