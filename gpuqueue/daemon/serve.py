@@ -43,6 +43,8 @@ def serve(settings: Settings) -> None:
     store = open_store(state_dir / "gpuqueue.db")
     cards = _cards(settings, state_dir)
     engine = build_engine(settings, store, cards)
+    # A backup that was put back does not know of later jobs; their run directories are still there.
+    store.reserve_ids(max((job_id for job_id, _ in engine.backend.attempts()), default=0))
     server_socket = listen(settings.socket, mode=settings.socket_mode, group=settings.socket_group)
     try:
         asyncio.run(_serve(engine, server_socket))

@@ -32,7 +32,7 @@ def make_node(open_path: Path) -> Iterator[Callable[..., Node]]:
 @pytest.fixture
 def node(make_node: Callable[..., Node]) -> Node:
     """A started node under the default policy, on one simulated 32 GB card that reads 32607 MiB."""
-    return make_node(config="[daemon]\nsample = \"1s\"\n").start()
+    return make_node(config='[daemon]\nsample = "1s"\n').start()
 
 
 @pytest.fixture

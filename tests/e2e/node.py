@@ -18,7 +18,9 @@ SIMJOB = (sys.executable, "-m", "gpuqueue.simjob")
 class Node:
     """One daemon with a state directory of its own. `config` is TOML text; times in it should be seconds."""
 
-    def __init__(self, directory: Path, *, cards: str = "32607M", config: str = "", env: Mapping[str, str] | None = None):
+    def __init__(
+        self, directory: Path, *, cards: str = "32607M", config: str = "", env: Mapping[str, str] | None = None
+    ) -> None:
         self.directory = directory
         self.cards = cards
         self.socket = directory / "s"
@@ -41,7 +43,7 @@ class Node:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, env=self.env, stdout=log, stderr=log, cwd=self.directory)
         if wait:
-            self.until(lambda: self.gq("version", check=False).returncode == 0 and self._answers(), "the daemon answers")
+            self.until(self._answers, "the daemon answers")
         return self
 
     def _answers(self) -> bool:
@@ -80,22 +82,25 @@ class Node:
         user: str | None = None,
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
+        umask: int = -1,
         timeout: float = DEADLINE_S,
     ) -> "subprocess.CompletedProcess[str]":
-        command = [sys.executable, "-m", "gq", *words]
-        if user is not None:
-            command = ["runuser", "-u", user, "--", *command]
+        """`user` runs it as that Unix account, which takes root; `umask` is the shell's."""
+        who = ["gq"] if user is None else ["tests.e2e.as_user", user]
+        command = [sys.executable, "-m", *who, *words]
         done = subprocess.run(
             command,
             env=self.env | dict(env or {}),
             cwd=cwd or self.work,
+            umask=umask,
             capture_output=True,
             text=True,
             timeout=timeout,
             check=False,
         )
         if check and done.returncode != 0:
-            raise AssertionError(f"gq {' '.join(words)} -> {done.returncode}\n{done.stdout}{done.stderr}\n{self.tail()}")
+            said = f"{done.stdout}{done.stderr}\n{self.tail()}"
+            raise AssertionError(f"gq {' '.join(words)} -> {done.returncode}\n{said}")
         return done
 
     def submit(self, *words: str, **options: Any) -> int:
@@ -143,7 +148,8 @@ class Node:
             if answer:
                 return answer
             time.sleep(0.05)
-        raise AssertionError(f"not within {timeout:.0f} s: {what}\n{self.gq('status', '--all', check=False).stdout}\n{self.tail()}")
+        status = self.gq("status", "--all", check=False).stdout
+        raise AssertionError(f"not within {timeout:.0f} s: {what}\n{status}\n{self.tail()}")
 
     def until_state(self, job_id: int, *states: str, timeout: float = DEADLINE_S) -> dict[str, Any]:
         def reached() -> dict[str, Any] | None:
@@ -204,7 +210,7 @@ def kill_leftovers(state: Path) -> None:
 
 
 def pids() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
 
 
 def _belongs(pid: int, needle: bytes, markers: set[bytes]) -> bool:

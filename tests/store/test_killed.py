@@ -71,7 +71,9 @@ def test_a_killed_writer_loses_nothing_and_leaves_nothing_half_done(tmp_path: Pa
     chance = random.Random(2)
     accepted: set[int] = set()
     for round_ in range(ROUNDS):
-        accepted |= set(killed_after(0.02 + chance.random() * 0.15, partial(write_for_ever, path, round_), at_work=True))
+        accepted |= set(
+            killed_after(0.02 + chance.random() * 0.15, partial(write_for_ever, path, round_), at_work=True)
+        )
         store = open_store(path)  # checks integrity
         open_jobs, ended_jobs = store.open_jobs(), store.ended_jobs(100_000)
         assert accepted <= {one.id for one in open_jobs + ended_jobs}
