@@ -42,7 +42,6 @@ def make_nvml_node(make_node: Callable[..., Node], open_path: Path) -> Iterator[
     with Path(tempfile.gettempdir(), f"gpuqueue-nvml-turn-{os.getuid()}").open("w") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)
         standin = nvml_standin.environment(open_path / "cards")
-
         nodes: list[Node] = []
 
         def make(**options: Any) -> Node:
