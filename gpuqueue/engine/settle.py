@@ -28,6 +28,19 @@ def probe_all(engine: Engine) -> dict[tuple[int, int], Probe]:
     }
 
 
+def with_survivors(
+    uses: Mapping[tuple[int, int], ProcessUse], probes: Probes
+) -> Mapping[tuple[int, int], ProcessUse]:
+    """`uses` with what survived the kill of attempts that have ended: it is theirs as long as it lives, charged to
+    their leases, and no stranger (Z3)."""
+    survivors = {
+        key: ProcessUse(pids=frozenset(probe.leftover_pids), cpu_ms=0, io_bytes=0)
+        for key, probe in probes.items()
+        if probe.leftover_pids and key not in uses
+    }
+    return {**uses, **survivors}
+
+
 def settle(engine: Engine, reading: NodeReading, uses: Mapping[tuple[int, int], ProcessUse], probes: Probes) -> None:
     for attempt in engine.store.held_attempts():
         key = (attempt.job_id, attempt.number)

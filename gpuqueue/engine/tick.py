@@ -20,6 +20,7 @@ def cycle(engine: Engine, reading: NodeReading, monotonic: float) -> None:
     # 2. Look at every attempt that holds a lease, and settle what ended. VRAM is freed only when measured free.
     uses = engine.backend.uses()
     probes = settle.probe_all(engine)
+    uses = settle.with_survivors(uses, probes)
     settle.settle(engine, reading, uses, probes)
 
     # 3. What every running attempt did since the last look.
