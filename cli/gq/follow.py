@@ -5,7 +5,6 @@ import time
 from typing import Any, NamedTuple
 
 from gpuqueue.wire.states import FINAL_STATES, WAITING_STATES, JobState
-from gpuqueue.wire.units import format_mib
 from gq import client
 from gq.exits import TROUBLE
 from gq.terminal import plain
@@ -28,13 +27,12 @@ class Piece(NamedTuple):
 
 
 def read_piece(job: int, attempt: int | None, offset: int, limit: int = PIECE, wait_s: int = 0) -> Piece:
-    """The log from `offset` on, or from the end where it is negative. With `wait_s` the daemon holds the
-    request until there is something."""
+    """The log from `offset` on. With `wait_s` the daemon holds the request until there is something."""
     query = {"attempt": attempt, "offset": offset, "limit": limit, "wait_s": wait_s or None}
     answer = client.send("GET", f"/v1/jobs/{job}/log", query, timeout_s=client.REQUEST_S + wait_s)
     with answer:
         data = client.read_all(answer)
-        first = int(answer.headers.get("gq-offset", max(offset, 0)))
+        first = int(answer.headers.get("gq-offset", offset))
         return Piece(
             data,
             first,
@@ -45,12 +43,8 @@ def read_piece(job: int, attempt: int | None, offset: int, limit: int = PIECE, w
         )
 
 
-def write(piece: Piece, asked_offset: int) -> None:
-    """The piece as the job wrote it, byte for byte; a gap that the log's cap left is named."""
-    if asked_offset >= 0 and piece.offset > asked_offset:
-        sys.stdout.flush()
-        left_out = format_mib((piece.offset - asked_offset) // (1024 * 1024))
-        print(f"gq: {left_out} left out here: the log reached its cap", file=sys.stderr)
+def write(piece: Piece) -> None:
+    """The piece as the job wrote it, byte for byte."""
     sys.stdout.buffer.write(piece.data)
     sys.stdout.buffer.flush()
 
@@ -82,7 +76,7 @@ def await_end(job: int, wait_s: int) -> Any:
 def _follow_attempt(job: int, attempt: int, offset: int) -> None:
     while True:
         piece = client.patiently(lambda: read_piece(job, attempt, offset, wait_s=HOLD_S))  # noqa: B023 - called at once
-        write(piece, offset)
+        write(piece)
         offset = piece.next_offset
         if piece.ended and offset >= piece.size:
             return
