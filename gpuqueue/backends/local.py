@@ -9,14 +9,13 @@ import logging
 import os
 import signal
 import subprocess
-import sys
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from gpuqueue.backends import cgroups, logs, systemd
+from gpuqueue.backends import logs
+from gpuqueue.backends.launcher import AUTO, Key, Launcher
 from gpuqueue.backends.usage import Usage
 from gpuqueue.backends.wakeups import Wakeups
 from gpuqueue.core.readings import Probe, ProbeState, ProcessUse
@@ -45,17 +44,10 @@ from gpuqueue.wire.rundir import (
     UnreadableRecord,
     create_record,
     read_record,
+    reserve,
     write_record,
 )
 
-Key = tuple[int, int]
-AUTO = "auto"
-_SHIM = Path(__file__).resolve().parents[1] / "shim" / "__main__.py"
-# Isolated, without site-packages: a fast start, and nothing of the daemon's environment reaches it.
-_PYTHON = [sys.executable, "-I", "-S", "-X", "utf8"]
-_SHIM_ENVIRONMENT = {"PATH": os.defpath, "LC_ALL": "C.UTF-8"}
-_ADOPT_AGAIN_S = 5
-_UNIT_START_S = 10
 _PR_SET_CHILD_SUBREAPER = 36
 _log = logging.getLogger(__name__)
 
@@ -66,10 +58,10 @@ class LocalBackend:
     def __init__(self, state_dir: Path, containment: str = AUTO) -> None:
         self.runs_dir = state_dir.resolve() / "runs"
         self._make_directory(self.runs_dir)
-        self._cgroup_base = cgroups.find_base(state_dir) if containment in (AUTO, "cgroup") else None
-        self.containment = self._choose(containment)
-        self._launched: dict[Key, tuple[subprocess.Popen[bytes], float]] = {}
-        self._ended: set[Key] = set()
+        self._launcher = Launcher(self.runs_dir, containment)
+        self.containment = self._launcher.containment
+        self._closed: set[Key] = set()  # have an end on disk: not looked at for processes any more
+        self._reaped: set[Key] = set()
         self._usage = Usage()
         self._wakeups = Wakeups(self.runs_dir)
         # A job whose shim died becomes the daemon's child: its status waits, unreaped, for the adopter.
@@ -78,16 +70,18 @@ class LocalBackend:
     def start(self, spec: Spec) -> None:
         key = (spec.job_id, spec.attempt)
         run_dir = self._run_dir(*key)
-        if self._is_launching(key):
+        if self._launcher.is_starting(key):
             return
         try:
             self._make_directory(run_dir)
             self._make_user_directory(run_dir / USER_DIR, spec)
             if not self._may_start(run_dir):
                 return
-            spec = self._contained(spec)
+            spec = self._launcher.contained(spec)
+            reserve(run_dir / STOP)
+            reserve(run_dir / EXIT)
             write_record(run_dir / SPEC, spec)
-            self._launch(key, spec, [str(run_dir)])
+            self._watch_pid(self._launcher.start(spec, run_dir))
         except (OSError, UnreadableRecord) as error:
             raise GpuqueueError(
                 ErrorCode.UNAVAILABLE,
@@ -152,6 +146,14 @@ class LocalBackend:
     def read_log(self, job_id: int, attempt: int, offset: int, limit: int) -> tuple[bytes, int, int]:
         return logs.read_log(self._run_dir(job_id, attempt), offset, limit)
 
+    def attempts(self) -> list[Key]:
+        found = []
+        for entry in self.runs_dir.iterdir():
+            job_id, _, attempt = entry.name.partition(".")
+            if job_id.isdecimal() and attempt.isdecimal():
+                found.append((int(job_id), int(attempt)))
+        return found
+
     def remove(self, job_id: int, attempt: int) -> None:
         run_dir = self._run_dir(job_id, attempt)
         probe = self.probe(job_id, attempt)
@@ -160,12 +162,12 @@ class LocalBackend:
             raise GpuqueueError(ErrorCode.CONFLICT, message)
         # By rm, since a user may have left a tree in there that is deeper than Python recurses.
         subprocess.run(["rm", "-rf", "--one-file-system", "--", str(run_dir)], check=True)
-        self._ended.discard((job_id, attempt))
+        self._closed.discard((job_id, attempt))
+        self._reaped.discard((job_id, attempt))
 
     # Probing
 
     def _probe(self, key: Key, run_dir: Path) -> Probe:
-        self._collect(key)
         ended = _read(run_dir / EXIT, Exit)
         if ended is not None:
             return self._exited(key, run_dir, ended)
@@ -174,7 +176,7 @@ class LocalBackend:
             return self._probe_unstarted(key, run_dir)
         progress = _read(run_dir / PROGRESS, Progress)
         if alive.job.boot_id != boot_id():
-            self._ended.add(key)
+            self._closed.add(key)
             gone = Probe(state=ProbeState.EXITED, lost=True, old_boot=True, resumed_from=alive.resumed_from)
             return _with_progress(gone, progress)
         monitored = lives(alive.shim)
@@ -184,7 +186,7 @@ class LocalBackend:
             ended = _read(run_dir / EXIT, Exit)  # its last deed, done since the look above
             if ended is not None:
                 return self._exited(key, run_dir, ended)
-            self._adopt(key, run_dir)
+            self._adopt(run_dir)
         probe = Probe(state=ProbeState.ALIVE, monitored=monitored, resumed_from=alive.resumed_from)
         return _with_progress(probe, progress)
 
@@ -194,7 +196,7 @@ class LocalBackend:
             return Probe(state=ProbeState.ABSENT)
         claim = _read(run_dir / CLAIM, Claim)
         if claim is None:
-            if self._is_launching(key):
+            if self._launcher.is_starting(key):
                 return Probe(state=ProbeState.ALIVE, monitored=True)
             # A shim of an earlier daemon's may still be on its way: take the claim from under it.
             if not create_record(run_dir / CLAIM, Claim(shim=None)):
@@ -211,8 +213,9 @@ class LocalBackend:
 
     def _exited(self, key: Key, run_dir: Path, ended: Exit) -> Probe:
         alive = _read(run_dir / ALIVE, Alive)
-        if key not in self._ended:
-            self._ended.add(key)
+        if key not in self._reaped:
+            self._reaped.add(key)
+            self._launcher.forget(key)
             traces = self._traces(key)
             if traces is not None:
                 self._reap(all_processes(), {key: traces}, mains=True)
@@ -233,50 +236,19 @@ class LocalBackend:
         )
         return _with_progress(probe, _read(run_dir / PROGRESS, Progress))
 
-    def _adopt(self, key: Key, run_dir: Path) -> None:
-        """The lock in the run directory sees to it that of several adopters one stays."""
-        if self._is_launching(key, within_s=_ADOPT_AGAIN_S):
-            return
+    def _adopt(self, run_dir: Path) -> None:
         spec = _read(run_dir / SPEC, Spec)
-        if spec is not None:
-            _log.warning("the shim of job %d, attempt %d died: adopting", *key)
-            self._launch(key, spec, ["--adopt", str(run_dir)])
+        if spec is None:
+            raise UnreadableRecord(f"{run_dir / SPEC}: there is none, and the shim died")
+        pid = self._launcher.adopt(spec, run_dir)
+        if pid is not None:
+            _log.warning("the shim of job %d, attempt %d died: another one follows it", spec.job_id, spec.attempt)
+            self._watch_pid(pid)
 
-    # Launching
-
-    def _launch(self, key: Key, spec: Spec, arguments: list[str]) -> None:
-        run_dir = self._run_dir(*key)
-        command = [*_PYTHON, str(_SHIM), *arguments]
-        if spec.containment == "systemd":
-            unit = self._unit(key) + ("-adopter" if "--adopt" in arguments else "")
-            command = systemd.command(unit, spec, run_dir / ERRORS, command)
-        with (run_dir / ERRORS).open("ab") as errors:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=errors,
-                stderr=errors,
-                env=_SHIM_ENVIRONMENT,
-                cwd="/",
-                start_new_session=True,
-            )
-        self._launched[key] = (process, time.monotonic())
-        identity = identify(process.pid)
+    def _watch_pid(self, pid: int) -> None:
+        identity = identify(pid)
         if identity is not None:
             self._wakeups.watch(identity)
-
-    def _is_launching(self, key: Key, within_s: float = 0) -> bool:
-        """Whether what was launched for this attempt still runs, or is too young to be judged."""
-        if key not in self._launched:
-            return False
-        process, since = self._launched[key]
-        if self.containment == "systemd":  # its process is systemd-run, which returns before the shim has claimed
-            within_s = max(within_s, _UNIT_START_S)
-        return process.poll() is None or time.monotonic() - since < within_s
-
-    def _collect(self, key: Key) -> None:
-        if key in self._launched:
-            self._launched[key][0].poll()
 
     def _may_start(self, run_dir: Path) -> bool:
         if (run_dir / ALIVE).exists() or (run_dir / EXIT).exists():
@@ -289,28 +261,6 @@ class LocalBackend:
         # Its shim died before it wrote alive.json, so nothing ran; or the daemon itself had taken it.
         (run_dir / CLAIM).unlink()
         return not (run_dir / ALIVE).exists()
-
-    def _contained(self, spec: Spec) -> Spec:
-        cgroup = None
-        if self.containment == "systemd":
-            cgroup = systemd.cgroup_of(self._unit((spec.job_id, spec.attempt)))
-        elif self._cgroup_base is not None:
-            cgroup = str(self._cgroup_base / f"{spec.job_id}.{spec.attempt}")
-        return replace(spec, containment=self.containment, cgroup=cgroup)
-
-    def _choose(self, asked: str) -> str:
-        offered = {"systemd": systemd.available(), "cgroup": self._cgroup_base is not None, "session": True}
-        chosen = next(kind for kind, there in offered.items() if there) if asked == AUTO else asked
-        if not offered.get(chosen, False):
-            raise GpuqueueError(
-                ErrorCode.UNAVAILABLE,
-                f"containment {chosen!r} is not to be had on this machine",
-                hint=f"it offers {', '.join(kind for kind, there in offered.items() if there)}",
-            )
-        return chosen
-
-    def _unit(self, key: Key) -> str:
-        return f"gq-{key[0]}-{key[1]}-{cgroups.name_of(self.runs_dir)}"
 
     # Run directories
 
@@ -332,17 +282,9 @@ class LocalBackend:
             os.chown(path, spec.uid, spec.gid)
 
     def _open_attempts(self) -> list[Key]:
-        keys = []
-        for entry in self.runs_dir.iterdir():
-            job_id, dot, attempt = entry.name.partition(".")
-            if dot and job_id.isdecimal() and attempt.isdecimal():
-                key = (int(job_id), int(attempt))
-                if key in self._ended:
-                    continue
-                if (entry / EXIT).exists():
-                    continue
-                keys.append(key)
-        return keys
+        found = self.attempts()
+        self._closed |= {key for key in found if key not in self._closed and (self._run_dir(*key) / EXIT).exists()}
+        return [key for key in found if key not in self._closed]
 
     def _traces(self, key: Key) -> Traces | None:
         """None for an attempt that does not run, or whose records cannot be read (its probe says so)."""
@@ -363,7 +305,7 @@ class LocalBackend:
 
     def _reap(self, table: Mapping[int, Process], traces: Mapping[Key, Traces], mains: bool = False) -> None:
         """Orphans of jobs whose shim died. The main process is left until exit.json holds its status."""
-        shims = {process.pid for process, _ in self._launched.values()}
+        shims = self._launcher.pids()
         jobs = {one.job.pid for one in traces.values()}
         known = frozenset[Key]().union(*(one.known for one in traces.values()))
         for process in table.values():

@@ -85,6 +85,7 @@ class Job:
     submitted_unix: int
     claim_mib: int  # what the next attempt claims per card: the ask, or more after growth (O1, R5)
     name: str = ""
+    command: str = ""  # one line, for people
     priority: int = 0
     attempt: int = 0  # the newest attempt's number; 0 before the first
     ran_s: int = 0  # over all attempts that have ended; limits.ran_s adds the live one (Z4)

@@ -120,7 +120,7 @@ class _Cycle:
 
     def walk(self, contenders: Sequence[Job]) -> _Walk:
         walk = _Walk()
-        known: dict[Alike, Reason] = {}
+        known: dict[Alike, Reason] = {}  # who cannot start now cannot after a start either: room only shrinks
         for job in Queue(contenders, self.shares):
             key = _alike(job)
             if key in known:
@@ -130,12 +130,9 @@ class _Cycle:
             outcome = self._consider(job, walk)
             if isinstance(outcome, Start):
                 walk.starts.append(outcome)
-                known.clear()
                 continue
             walk.verdicts[job.id] = outcome
-            if len(walk.closed) != closed_before:
-                known.clear()  # the next one alike is behind this one
-            else:
+            if len(walk.closed) == closed_before:  # else the next one alike is behind this one
                 known[key] = outcome
         return walk
 

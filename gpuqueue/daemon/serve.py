@@ -43,6 +43,8 @@ def serve(settings: Settings) -> None:
     store = open_store(state_dir / "gpuqueue.db")
     cards = _cards(settings, state_dir)
     engine = build_engine(settings, store, cards)
+    # A backup that was put back does not know of later jobs; their run directories are still there.
+    store.reserve_ids(max((job_id for job_id, _ in engine.backend.attempts()), default=0))
     server_socket = listen(settings.socket, mode=settings.socket_mode, group=settings.socket_group)
     try:
         asyncio.run(_serve(engine, server_socket))
@@ -74,7 +76,7 @@ def build_engine(settings: Settings, store: Store, cards: Cards) -> Engine:
         settings=settings,
         store=store,
         cards=cards,
-        backend=LocalBackend(settings.state_dir, None if settings.containment == "auto" else settings.containment),
+        backend=LocalBackend(settings.state_dir, settings.containment),
         identify=identify,
         boot_id=Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
         daemon_uid=os.geteuid(),

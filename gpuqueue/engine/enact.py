@@ -13,7 +13,7 @@ from gpuqueue.core.limits import ran_s
 from gpuqueue.core.model import AfterStop, Attempt, AttemptPhase, Job, StopIntent
 from gpuqueue.core.phases import legal
 from gpuqueue.core.readings import Probe
-from gpuqueue.core.reasons import Reason, ReasonCode, sentence
+from gpuqueue.core.reasons import Reason, sentence
 from gpuqueue.core.snapshot import Snapshot
 from gpuqueue.engine.engine import Engine
 from gpuqueue.engine.launch import build_spec

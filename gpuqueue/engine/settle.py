@@ -28,9 +28,7 @@ def probe_all(engine: Engine) -> dict[tuple[int, int], Probe]:
     }
 
 
-def settle(
-    engine: Engine, reading: NodeReading, uses: Mapping[tuple[int, int], ProcessUse], probes: Probes
-) -> None:
+def settle(engine: Engine, reading: NodeReading, uses: Mapping[tuple[int, int], ProcessUse], probes: Probes) -> None:
     for attempt in engine.store.held_attempts():
         key = (attempt.job_id, attempt.number)
         probe = probes[key]
@@ -151,9 +149,7 @@ def _announce(engine: Engine, job: Job, attempt: Attempt, finish: Finish, outcom
     engine.event("ended" if finish.state.ended else "requeued", "gpuqueued", text, job.id)
 
 
-def _release(
-    engine: Engine, attempt: Attempt, probe: Probe, reading: NodeReading, use: ProcessUse | None
-) -> None:
+def _release(engine: Engine, attempt: Attempt, probe: Probe, reading: NodeReading, use: ProcessUse | None) -> None:
     """Z3: the lease ends when nothing of the attempt is left, neither as a process nor on a card."""
     if probe.state is ProbeState.UNKNOWN:
         return

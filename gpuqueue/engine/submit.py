@@ -1,6 +1,7 @@
 """Use case: submit a job. Refuses what could never run (Q5), makes one job of a retried request (J5)."""
 
 import os
+import shlex
 import signal
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from gpuqueue.wire.states import JobState
 from gpuqueue.wire.units import MAX_VRAM_MIB, format_seconds
 
 MAX_NAME = 200
+MAX_COMMAND = 1000
 MAX_GPUS = 64
 
 
@@ -31,9 +33,7 @@ def submit(engine: Engine, caller: Caller, request: SubmitRequest) -> tuple[Job,
     resolved, _ = account(engine, account_name, engine.snapshot.cards)
     refused = refusal(ask, resolved, engine.snapshot.cards, engine.settings.policy)
     if refused is not None:
-        raise GpuqueueError(
-            ErrorCode.REFUSED, sentence(refused), "see `gq gpus` and `gq quota`", dict(refused.fields)
-        )
+        raise GpuqueueError(ErrorCode.REFUSED, sentence(refused), "see `gq gpus` and `gq quota`", dict(refused.fields))
     now = engine.clock.second
     job = Job(
         id=0,
@@ -47,6 +47,7 @@ def submit(engine: Engine, caller: Caller, request: SubmitRequest) -> tuple[Job,
         submitted_unix=unix_now(),
         claim_mib=ask.claim_mib,
         name=request.name or _default_name(request),
+        command=_command(request),
     )
     with engine.store.transaction():
         stored, new = engine.store.add_job(job, request)
@@ -108,7 +109,8 @@ def _check(request: SubmitRequest) -> None:
     ):
         if value is not None and not least <= value < 2**31:
             refuse(f"--{label} {value} is out of range", f"at least {least}")
-    texts = [*request.command, request.script or "", request.cwd, request.name or "", *request.env, *request.env.values()]
+    texts = [*request.command, request.script or "", request.cwd, request.name or ""]
+    texts += [*request.env, *request.env.values()]
     texts += [t for t in (request.checkpoint_dir, request.checkpoint_command, request.resume, request.resume_arg) if t]
     if any("\0" in text for text in texts):
         refuse("a NUL byte cannot be passed to a program", "remove it from the command, its arguments or environment")
@@ -161,8 +163,11 @@ def _ask(engine: Engine, request: SubmitRequest, notes: list[str]) -> Ask:
     )
 
 
+def _command(request: SubmitRequest) -> str:
+    words = [request.script_name or "script", *request.command] if request.script is not None else request.command
+    return shlex.join(words)[:MAX_COMMAND]
+
+
 def _default_name(request: SubmitRequest) -> str:
     first = request.script_name or (request.command[0] if request.command else "job")
     return (os.path.basename(first) or "job")[:MAX_NAME]  # noqa: PTH119 - a name, not a path of this machine
-
-

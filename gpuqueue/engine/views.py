@@ -1,6 +1,5 @@
 """What people see of a job, a card, the node: views made from the snapshot, never stored."""
 
-import shlex
 import socket
 import time
 
@@ -59,7 +58,7 @@ def job_view(engine: Engine, job: Job, caller: Caller) -> JobView:
         state_s=max(0, engine.clock.second - job.state_since),
         ran_s=ran_s(job, attempt, engine.clock.second),
         limit_s=job.limit_s,
-        command=_command(engine, job, caller),
+        command="" if engine.settings.hide_commands and not caller.may_touch(job) else job.command,
         expected_start_at=None if expected is None else int(time.time()) + expected - engine.clock.second,
         wait_status=wait_status(job) if job.state.ended else None,
     )
@@ -93,16 +92,6 @@ def _reason(engine: Engine, job: Job) -> Reason | None:
 def _indexes(engine: Engine, attempt: Attempt | None) -> list[int]:
     index = {card.uuid: card.index for card in engine.snapshot.cards}
     return [index[uuid] for uuid in attempt.cards if uuid in index] if attempt is not None else []
-
-
-def _command(engine: Engine, job: Job, caller: Caller) -> str:
-    if engine.settings.hide_commands and not caller.may_touch(job):
-        return ""
-    request = engine.store.request(job.id)
-    if request is None:
-        return ""
-    words = [request.script_name, *request.command] if request.script is not None else request.command
-    return shlex.join([word for word in words if word is not None])
 
 
 def job_detail(engine: Engine, job: Job, caller: Caller) -> JobDetail:
@@ -195,7 +184,10 @@ def _card_view(engine: Engine, card: Card) -> CardView:
             )
             for lease in sorted(leases, key=lambda lease: lease.job_id)
         ],
-        strangers=[StrangerView(pid=s.pid, user=s.user, command=s.command, used_mib=s.used_mib) for s in card.strangers],
+        strangers=[
+            StrangerView(pid=stranger.pid, user=stranger.user, command=stranger.command, used_mib=stranger.used_mib)
+            for stranger in card.strangers
+        ],
     )
 
 
@@ -216,5 +208,3 @@ def node_view(engine: Engine, caller: Caller, pid: int) -> NodeView:
         queued=sum(1 for job in jobs if not job.state.active),
         running=sum(1 for job in jobs if job.state.active),
     )
-
-

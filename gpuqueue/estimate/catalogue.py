@@ -37,8 +37,7 @@ SAME_SHAPE = {
 }
 # Words of a name that do not change the shape.
 NOISE = frozenset(
-    "instruct chat hf it base pt gptq awq fp8 bf16 int4 int8 bnb 4bit unsloth gguf 4k 8k 128k thinking coder math meta "
-    "2407 2410 2501 2503 2506 2507 dpo sft alpha beta reasoning preview text".split()
+    ["instruct", "chat", "hf", "it", "base", "pt", "gptq", "awq", "fp8", "bf16", "int4", "int8", "bnb", "4bit", "unsloth", "gguf", "4k", "8k", "128k", "thinking", "coder", "math", "meta", "2407", "2410", "2501", "2503", "2506", "2507", "dpo", "sft", "alpha", "beta", "reasoning", "preview", "text"]
 )
 
 
@@ -107,6 +106,7 @@ EXTRAS: dict[str, Callable[[str], dict[str, int | bool]]] = {
     "layer_norm": lambda _: {"layer_norm": True},
     "qkv_bias": lambda _: {"qkv_bias": True},
     "qk_norm": lambda _: {"qk_norm": True},
+    "bigcode": lambda _: {"bigcode": True},
     "soft_cap": lambda _: {"soft_cap": True},
     "norms": _pair("norms"),
     "max": _pair("max_positions"),

@@ -6,12 +6,14 @@ from gpuqueue.estimate import assumptions
 from gpuqueue.estimate.allocator import MIB
 from gpuqueue.estimate.layers import layer_bytes
 from gpuqueue.estimate.loss import logit_copies, loss_bytes
-from gpuqueue.estimate.occupancy import SOURCE as SLACK_SOURCE
-from gpuqueue.estimate.occupancy import Slack, slack
+from gpuqueue.estimate.occupancy import SOURCE as SLACK
+from gpuqueue.estimate.occupancy import Leftover, Transients, leftover
 from gpuqueue.estimate.run import Run
 from gpuqueue.estimate.serving import serving_bytes, vllm_reserved, vllm_working_set
 from gpuqueue.estimate.states import StateBytes, state_bytes
 from gpuqueue.estimate.weights import SOURCES, WeightBytes, weight_bytes
+
+STEP = "optimizer step"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +49,6 @@ class _Phase:
     scratch: float = 0.0
     cache: float = 0.0
     load: float = 0.0
-    idle_states: float = 1.0  # 0 while optimizer states and adapters do not exist yet
 
     @property
     def total(self) -> float:
@@ -62,17 +63,12 @@ def estimate(run: Run) -> Estimate:
     peak = max(phases, key=lambda phase: phase.total)
     components = _components(run, weights, states, peak)
     torch_peak = sum(component.bytes for component in components)
-    factor = slack(run)
     context = run.context_mib * MIB
-    occupied = _occupied(run, torch_peak, context, factor)
+    cached = leftover(run, torch_peak, _transients(run, states, peak) if run.trains else Transients())
+    occupied = _occupied(run, torch_peak + context, cached)
     components += (
         Component("CUDA context", context, "measured once a node", "gpuqueued init; else a default"),
-        Component(
-            "allocator slack",
-            occupied[1] - torch_peak - context,
-            f"peak * {factor.usual - 1:.2f} (90 %: {factor.low - 1:.2f} to {factor.high - 1:.2f})",
-            SLACK_SOURCE,
-        ),
+        Component("allocator slack", occupied[1] - torch_peak - context, "blocks that the peak cannot reuse", SLACK),
     )
     low, usual, high = (_mib(value) for value in occupied)
     return Estimate(
@@ -91,12 +87,26 @@ def _mib(size: float) -> int:
     return -(-int(size) // MIB)
 
 
-def _occupied(run: Run, torch_peak: int, context: int, factor: Slack) -> tuple[int, int, int]:
-    low, usual, high = (context + int(torch_peak * f) for f in (factor.low, factor.usual, factor.high))
+def _occupied(run: Run, needed: int, cached: Leftover) -> tuple[int, int, int]:
+    low, usual, high = (needed + int(extra) for extra in (cached.low, cached.usual, cached.high))
     if run.method == "vllm" and run.card_mib:
         usual = max(usual, vllm_reserved(run))
         return min(low, usual), usual, max(high, usual)
     return low, usual, high
+
+
+def _transients(run: Run, states: StateBytes, peak: _Phase) -> Transients:
+    tokens, layer = run.tokens, layer_bytes(run)
+    kept = layer.store if run.checkpointing else layer.saved
+    written = run.loss in ("eager", "fused")
+    return Transients(
+        layer=tokens * (layer.saved + layer.work if run.checkpointing else layer.work),
+        loss=tokens * loss_bytes(run),
+        logits=4.0 * tokens * run.shape.vocab if written else 0.0,
+        activations=tokens * kept * run.shape.layers,
+        step=states.gradients + states.scratch,
+        peaks_in_step=peak.name == STEP,
+    )
 
 
 def _training_phases(run: Run, states: StateBytes) -> list[_Phase]:
@@ -118,7 +128,7 @@ def _training_phases(run: Run, states: StateBytes) -> list[_Phase]:
             tokens * (kept * layers + one),
         ),
         _Phase("backward of the first layer", states.gradients, tokens * (kept + one)),
-        _Phase("optimizer step", states.gradients, scratch=states.scratch),
+        _Phase(STEP, states.gradients, scratch=states.scratch),
         *_evaluation(run),
     ]
 

@@ -48,6 +48,7 @@ class Run:
     batch: int = 1
     seq_len: int = 2048
     grad_accumulation: int = 1
+    steps: int = 0  # 1: a single step, whose allocator cache no earlier step has cut up; 0: many
     packed: bool = False
     checkpointing: bool = True
     offload_activations: bool = False
@@ -126,18 +127,25 @@ class Run:
         return self.sequences_at_once * (self.seq_len + self.completion_len)
 
     @property
+    def bitsandbytes(self) -> bool:
+        return self.method == "qlora" and self.weights in ("nf4", "nf4-dq", "int8")
+
+    @property
     def kbit_fp32_embeddings(self) -> bool:
         """PEFT's prepare_model_for_kbit_training turns what is not quantised into fp32; TRL turns
         embeddings and head back into bf16. AutoGPTQ models are prepared without that cast."""
-        return self.method == "qlora" and self.kbit == "peft" and self.weights in ("nf4", "nf4-dq", "int8")
+        return self.bitsandbytes and self.kbit == "peft"
 
     @property
     def kbit_fp32_norms(self) -> bool:
-        return self.method == "qlora" and self.kbit != "none" and self.weights in ("nf4", "nf4-dq", "int8")
+        return self.bitsandbytes and self.kbit != "none"
 
     @property
     def stream_bytes(self) -> int:
-        """Bytes of an element of the residual stream, which fp32 norms or embeddings make fp32."""
-        if self.weights == "fp32" or self.kbit_fp32_norms:
-            return 4
-        return self.compute_bytes
+        """Bytes of an element of the residual stream.
+
+        A bitsandbytes linear answers in the type it is asked in, so fp32 norms make the stream fp32:
+        those of a k-bit preparation, and every LayerNorm under autocast.
+        """
+        asked_in_fp32 = self.kbit_fp32_norms or (self.bitsandbytes and self.autocast and self.shape.layer_norm)
+        return 4 if self.weights == "fp32" or asked_in_fp32 else self.compute_bytes

@@ -129,11 +129,14 @@ def _full(run: Run) -> StateBytes:
     if run.optimizer_in_backward:
         largest = max(i * o for _, i, o, _ in shape.linears())
         gradients, scratch = width * max(largest, shape.embedding_params), 0
+    wide_states = 0.0
+    if "8bit" in run.optimizer:  # Trainer and bitsandbytes keep the embedding's states in fp32
+        wide_states = (8 - states) * shape.embedding_params
     return StateBytes(
         trained=params,
         adapters=0,
         gradients=gradients,
-        optimizer=states * params / share * (0 if run.offload_optimizer else 1),
+        optimizer=(states * params + wide_states) / share * (0 if run.offload_optimizer else 1),
         scratch=scratch * params / share,
         head_gradient=min(gradients, width * shape.embedding_params),
     )

@@ -76,7 +76,7 @@ def weight_bytes(run: Run) -> WeightBytes:
     embeddings = block(shape.embedding_params * plain)
     if head_quantised:
         embeddings += block(linear_bytes(run.weights, shape.hidden, shape.vocab))
-    elif not shape.tied or run.stack == "litgpt":  # litgpt keeps a head of its own even where HF ties it
+    elif _head_of_its_own(run):
         embeddings += block(shape.embedding_params * plain)
     if run.weight_bytes and run.weights in ("bf16", "fp16", "fp32"):
         linear = run.weight_bytes - embeddings - shape.other_params * plain
@@ -92,6 +92,11 @@ def weight_bytes(run: Run) -> WeightBytes:
     )
 
 
+def _head_of_its_own(run: Run) -> bool:
+    """litgpt, and Transformers with fp8 files, keep a head beside the embedding even where it is tied."""
+    return not run.shape.tied or run.stack == "litgpt" or run.weights == "fp8"
+
+
 def _plain_bytes(run: Run) -> int:
     """Bytes of a weight that is not quantised. PEFT's k-bit preparation turns these into fp32."""
     if run.weights == "fp32" or run.kbit_fp32_embeddings:
@@ -104,16 +109,17 @@ def _largest_linear(run: Run) -> int:
 
 
 def _kernel_buffer(run: Run) -> int:
-    """ExLlama's int4 kernels keep room to unpack the largest matrix into fp16 (exllamav2 temp_dq)."""
+    """ExLlama's int4 kernels keep room to unpack the largest matrix into fp16 (exllamav2 temp_dq);
+    litgpt quantises the head on the card, from a bf16 copy that is unpacked once more."""
     if run.weights == "gptq4" and not run.trains:
         return 2 * _largest_linear(run)
+    if run.stack == "litgpt" and run.weights.startswith("nf4"):
+        return 4 * run.shape.embedding_params
     return 0
 
 
 def _load_copy(run: Run) -> int:
-    """A tied head is loaded on its own before it is tied (Transformers up to 4.40), or stays so (fp8 files)."""
-    if not run.shape.tied or run.trains:
-        return 0
-    if run.weights == "fp8" or run.transformers < (4, 41):
+    """A tied head is loaded on its own before it is tied (Transformers up to 4.40)."""
+    if run.shape.tied and not run.trains and run.transformers < (4, 41):
         return block(2 * run.shape.embedding_params)
     return 0

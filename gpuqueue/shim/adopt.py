@@ -38,7 +38,7 @@ def adopt_attempt(run_dir: Path) -> None:
     reaper = Reaper()
     environment = environment_of(spec, alive.resumed_from)
     checkpoints = CheckpointWatch(run_dir, spec, environment, reaper)
-    monitor = Monitor(run_dir, spec, main, containment, log, checkpoints, wake_descriptor, alive.resumed_from)
+    monitor = Monitor(run_dir, spec, main, containment, log, checkpoints, reaper, wake_descriptor, alive.resumed_from)
     with suppress(OSError):  # disk full: the lock alone says who watches, and the daemon asks again
         write_record(run_dir / ALIVE, replace(alive, shim=myself, adopted=True))
     wake_daemon(run_dir)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from gpuqueue.shim.containment import Containment
-from gpuqueue.shim.ending import Ending
+from gpuqueue.shim.ending import Ending, Reaper
 from gpuqueue.shim.joblog import JobLog
 from gpuqueue.shim.process import wake_daemon
 from gpuqueue.shim.progress import CheckpointWatch
@@ -34,6 +34,7 @@ from gpuqueue.wire.rundir import (
 )
 
 ROUND_S = 1.0
+BUSY_ROUND_S = 0.1  # while the log grows fast
 KILLING_ROUND_S = 0.05
 CHILDREN_GRACE_S = 10  # for those who outlive the main process (8)
 UNKILLABLE_AFTER_S = 5  # what lives so long after SIGKILL is reported (7)
@@ -60,6 +61,7 @@ class Monitor:
         containment: Containment,
         log: JobLog,
         checkpoints: CheckpointWatch,
+        reaper: Reaper,
         wake_descriptor: int,
         resumed_from: str | None,
     ) -> None:
@@ -69,6 +71,7 @@ class Monitor:
         self._main = main
         self._containment = containment
         self._checkpoints = checkpoints
+        self._reaper = reaper
         self._wake = wake_descriptor
         self._resumed_from = resumed_from
         self._heard = _read(run_dir / HEARD, Heard) or Heard()
@@ -143,11 +146,12 @@ class Monitor:
         return None
 
     def _sweep(self, left: list[Process]) -> None:
-        """8: nobody runs on uncharged."""
+        """8: nobody runs on uncharged. Under a stop order they have its signal and its grace already: where a shell
+        dies of the signal at once, the trainer below it still saves."""
         if self._order is None:
             self.say(f"{len(left)} of the job's processes outlived its main process and are stopped")
             self._containment.signal(signal.SIGTERM)
-        self._kill_at = min(self._kill_at, time.monotonic() + CHILDREN_GRACE_S)
+            self._kill_at = min(self._kill_at, time.monotonic() + CHILDREN_GRACE_S)
 
     def _record(self, ending: Ending | None, left: list[Process]) -> Exit:
         # One that does not die of SIGKILL has it pending all the same: no other end is possible.
@@ -171,9 +175,10 @@ class Monitor:
         self.log.release()  # first: on a full disk this is the room for the record
         self._containment.remove()
         write_exit(self.run_dir, record)
+        self._reaper.reap_all()
 
     def _wait(self, ending: Ending | None) -> None:
-        timeout_s = ROUND_S if ending is None else KILLING_ROUND_S
+        timeout_s = KILLING_ROUND_S if ending is not None else BUSY_ROUND_S if self.log.grows_fast else ROUND_S
         if self._kill_at < math.inf:
             timeout_s = min(timeout_s, max(self._kill_at - time.monotonic(), KILLING_ROUND_S))
         watched = [self._wake, *self._checkpoints.descriptors()]

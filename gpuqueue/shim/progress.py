@@ -49,7 +49,7 @@ class CheckpointWatch:
             answer = helper.poll()
             if answer is not None:
                 self._keep(resume.as_progress(answer))
-        if helper.closed and self._reaper.has_reaped(helper.pid):
+        if helper.closed and self._reaper.has_ended(helper.pid):
             self._helper = None
 
     def look_once_more(self) -> None:

@@ -69,10 +69,10 @@ def run_attempt(run_dir: Path) -> None:
         shim=myself, job=job, started_at=time.time(), containment=containment.kind, resumed_from=found.checkpoint
     )
     write_record(run_dir / ALIVE, alive)  # 2; where it fails the shim dies of it, and the child leaves
-    reaper = Reaper()
+    reaper = Reaper(child.pid)
     checkpoints = CheckpointWatch(run_dir, spec, environment, reaper)
     monitor = Monitor(
-        run_dir, spec, OwnChild(child, reaper), containment, log, checkpoints, wake_descriptor, found.checkpoint
+        run_dir, spec, OwnChild(child, reaper), containment, log, checkpoints, reaper, wake_descriptor, found.checkpoint
     )
     monitor.say(*notes)
     log.upkeep()

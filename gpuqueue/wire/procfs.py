@@ -14,6 +14,7 @@ from pathlib import Path
 from gpuqueue.wire.rundir import MARKER_ENV, ProcessIdentity
 
 _DEAD = "ZX"
+_NEVER_EXECUTED = 0x40  # PF_FORKNOEXEC
 _KERNEL = 2  # kthreadd: its children have no environment worth reading
 
 
@@ -28,12 +29,18 @@ class Process:
     start_ticks: int
     threads: int
     cpu_ticks: int
+    flags: int
     wait_status: int  # of a zombie, where the reader may see it; else 0
 
     @property
     def dead(self) -> bool:
         # A main thread that left while others work on looks like a zombie.
         return self.state in _DEAD and self.threads <= 1
+
+    @property
+    def has_executed(self) -> bool:
+        """False for a fork that still is what its parent was, or died so."""
+        return not self.flags & _NEVER_EXECUTED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +75,7 @@ def read_process(pid: int) -> Process | None:
         start_ticks=int(after[19]),
         threads=int(after[17]),
         cpu_ticks=sum(int(ticks) for ticks in after[11:15]),
+        flags=int(after[6]),
         wait_status=int(after[49]),
     )
 

@@ -196,7 +196,10 @@ def _fms(row: dict[str, str]) -> dict[str, object]:
 
 
 def _fitcheck(row: dict[str, str]) -> dict[str, object]:
-    return {"autocast": False, "holds_logits": True, "transformers": (5, 0)}
+    fields: dict[str, object] = {"autocast": False, "holds_logits": True, "transformers": (5, 0)}
+    if "single synthetic step" in row["notes"]:
+        fields["steps"] = 1
+    return fields
 
 
 def _litgpt(row: dict[str, str]) -> dict[str, object]:

@@ -40,7 +40,6 @@ simulate = ["32607M", "24G"]
 containment = "session"
 strangers = "report"
 sample = "4s"
-tick = "3s"
 
 [quota]
 held_back = "10G"
@@ -136,7 +135,6 @@ def test_every_key_lands_in_its_field(write: Write) -> None:
         simulate_mib=(32607, 24576),
         containment="session",
         sample_s=4,
-        tick_s=3,
         log_cap_mib=512,
         retention_days=7,
         policy=Policy(
@@ -262,7 +260,7 @@ WRONG: list[Any] = [
     ('[daemon]\nstrangers = "stop"\n', 2, "daemon.strangers", "not one of report", ""),
     ('[daemon]\ncontainment = "docker"\n', 2, "daemon.containment", "auto, systemd, cgroup, session", ""),
     ('[daemon]\nsample = "1m"\n', 2, "daemon.sample", "from 1s to 10s", "5s"),
-    ("[daemon]\ntick = 0\n", 2, "daemon.tick", "at least 1s", ""),
+    ("[daemon]\ntick = 1\n", 2, "daemon.tick", "no such key", ""),
     ('[logs]\nretention = "36h"\n', 2, "logs.retention", "not a number of days", "30d"),
     ("[logs]\ncap = 0\n", 2, "logs.cap", "at least 1 MiB", ""),
 ]

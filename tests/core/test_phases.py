@@ -23,7 +23,7 @@ def test_a_job_that_is_being_stopped_never_runs_again_in_this_attempt() -> None:
     assert {state for state in JobState if legal(state, JobState.STOPPING)} == {JobState.STARTING, JobState.RUNNING}
 
 
-@pytest.mark.parametrize("before, after", list(product(JobState, FINAL_STATES)))
+@pytest.mark.parametrize("before, after", list(product(JobState, sorted(FINAL_STATES))))
 def test_a_job_that_never_ran_cannot_succeed_or_fail(before: JobState, after: JobState) -> None:
     waiting = before in (JobState.QUEUED, JobState.BACKOFF)
     ran = after in (JobState.SUCCEEDED, JobState.FAILED)

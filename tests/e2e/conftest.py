@@ -10,12 +10,12 @@ from tests.e2e.node import Node
 
 
 @pytest.fixture
-def make_node(tmp_path: Path) -> Iterator[Callable[..., Node]]:
+def make_node(open_path: Path) -> Iterator[Callable[..., Node]]:
     """Makes nodes that are taken down after the test; `make_node(cards=..., config=...)` is not started yet."""
     nodes: list[Node] = []
 
     def make(**options: Any) -> Node:
-        directory = tmp_path / f"node{len(nodes)}"
+        directory = open_path / f"node{len(nodes)}"
         directory.mkdir()
         nodes.append(Node(directory, **options))
         return nodes[-1]
@@ -28,4 +28,4 @@ def make_node(tmp_path: Path) -> Iterator[Callable[..., Node]]:
 @pytest.fixture
 def node(make_node: Callable[..., Node]) -> Node:
     """A started node under the default policy, on one simulated 32 GB card that reads 32607 MiB."""
-    return make_node(config="[daemon]\nsample = \"1s\"\n").start()
+    return make_node(config='[daemon]\nsample = "1s"\n').start()

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from gpuqueue.backends.local import LocalBackend
 from gpuqueue.core.readings import Probe, ProbeState
 from gpuqueue.wire.procfs import ProcessIdentity, lives
-from gpuqueue.wire.rundir import ALIVE, LOG, USER_DIR, Alive, Spec, StopOrder, read_record
+from gpuqueue.wire.rundir import ALIVE, EXIT, LOG, SPEC, USER_DIR, Alive, Spec, StopOrder, read_record
 
 T = TypeVar("T")
 PATH = os.environ["PATH"]
@@ -106,3 +106,16 @@ def gone(*processes: ProcessIdentity) -> bool:
 def rewrite(record: Path, **changes: Any) -> None:
     """What a record says is data; changing it is how a reboot looks from here."""
     record.write_text(json.dumps(json.loads(record.read_text()) | changes))
+
+
+def stop_everything(backend: LocalBackend) -> None:
+    """Whatever a failed test left running."""
+    for directory in backend.runs_dir.iterdir():
+        if (directory / SPEC).exists() and not (directory / EXIT).exists():
+            job_id, _, attempt = directory.name.partition(".")
+            backend.stop(int(job_id), int(attempt), order(grace_s=0))
+            deadline = time.monotonic() + 20
+            while backend.probe(int(job_id), int(attempt)).state is ProbeState.ALIVE:
+                assert time.monotonic() < deadline, f"{directory} does not stop"
+                time.sleep(0.05)
+    backend.close()

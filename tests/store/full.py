@@ -37,6 +37,7 @@ FULL_JOB = Job(
     submitted_unix=1_700_000_000,
     claim_mib=10240,
     name="fine-tune \udcff\n’s",
+    command="train.sh --rank 16",
     priority=-3,
     attempt=2,
     ran_s=399,

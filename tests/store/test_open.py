@@ -132,6 +132,21 @@ def test_an_open_job_that_cannot_be_read_is_refused(database: Path, change: str)
     assert "cannot be read" in refused(database).message
 
 
+def test_a_record_that_is_damaged_within_its_page_is_refused(database: Path) -> None:
+    whole = database.read_bytes()
+    assert whole.count(b'{"user":"anna"') == 1
+    database.write_bytes(whole.replace(b'{"user":"anna"', b'x"user":"anna"'))
+    assert "damaged" in refused(database).message
+
+
+def test_a_backup_that_cannot_be_written_says_so(database: Path) -> None:
+    store = open_store(database)
+    with pytest.raises(GpuqueueError, match=r"cannot write .*/nowhere/copy\.db: No such file") as caught:
+        store.backup(str(database.parent / "nowhere/copy.db"))
+    assert caught.value.code is ErrorCode.UNAVAILABLE
+    store.close()
+
+
 def test_a_database_that_is_gone_but_left_a_backup_is_refused(database: Path) -> None:
     backups = database.parent / "backups"
     backups.mkdir()

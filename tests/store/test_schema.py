@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import create_engine
+from sqlalchemy.exc import IntegrityError
 from sqlmodel import SQLModel
 
 from gpuqueue.core.policy import Nominal
@@ -19,7 +20,7 @@ from gpuqueue.store.open import open_store
 from gpuqueue.store.records import encode
 from gpuqueue.store.schema import MIGRATIONS
 from gpuqueue.wire.errors import GpuqueueError
-from tests.store.full import FULL_JOB, FULL_REQUEST
+from tests.store.full import FULL_ATTEMPT, FULL_JOB, FULL_REQUEST
 
 RELEASED = sorted((Path(__file__).parent / "released").glob("*.sql"))
 
@@ -33,6 +34,25 @@ down_revision = "0001"
 
 def upgrade():
     op.add_column("quota", sa.Column("note", sa.Text()))
+"""
+
+
+TABLE_MADE_ANEW = """
+from alembic import op
+
+revision = "next"
+down_revision = "0001"
+
+
+def upgrade():
+    op.execute("CREATE TABLE job_new (id INTEGER NOT NULL PRIMARY KEY, idempotency_key TEXT, record TEXT, "
+               "uid INTEGER GENERATED ALWAYS AS (json_extract(record, '$.uid')) VIRTUAL, "
+               "user TEXT GENERATED ALWAYS AS (json_extract(record, '$.user')) VIRTUAL, "
+               "state TEXT GENERATED ALWAYS AS (json_extract(record, '$.state')) VIRTUAL, "
+               "ended_unix INTEGER GENERATED ALWAYS AS (json_extract(record, '$.ended_unix')) VIRTUAL)")
+    op.execute("INSERT INTO job_new SELECT id, idempotency_key, record FROM job")
+    op.execute("DROP TABLE job")
+    op.execute("ALTER TABLE job_new RENAME TO job")
 """
 
 
@@ -142,6 +162,26 @@ def test_a_migration_that_fails_leaves_the_database_as_it_was(tmp_path: Path, re
     with pytest.raises(Exception, match="constraint"):
         open_store(released, migrations_with(tmp_path, failing))
     assert schema_of(released) == before
+    store = open_store(released)
+    assert [one.id for one in store.open_jobs()] == [1]
+    store.close()
+
+
+def test_a_migration_that_makes_a_table_anew_keeps_what_refers_to_it(tmp_path: Path, released: Path) -> None:
+    store = open_store(released, migrations_with(tmp_path, TABLE_MADE_ANEW))
+    try:
+        assert store.request(1) is not None
+        assert [one.job_id for one in store.held_attempts()] == [1]
+        with pytest.raises(IntegrityError):  # references count again
+            store.save_attempt(replace(FULL_ATTEMPT, job_id=99))
+    finally:
+        store.close()
+
+
+def test_a_migration_that_breaks_references_is_undone(tmp_path: Path, released: Path) -> None:
+    breaking = NEXT_MIGRATION + '    op.execute("DELETE FROM job WHERE id = 1")\n'
+    with pytest.raises(RuntimeError, match="refer to nothing"):
+        open_store(released, migrations_with(tmp_path, breaking))
     store = open_store(released)
     assert [one.id for one in store.open_jobs()] == [1]
     store.close()

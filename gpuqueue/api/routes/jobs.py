@@ -12,7 +12,7 @@ from gpuqueue.engine.engine import Engine
 from gpuqueue.engine.listing import listing
 from gpuqueue.engine.submit import submit
 from gpuqueue.engine.views import job_detail, job_view
-from gpuqueue.wire.jobs import JobDetail, JobView, KeepRequest, Submitted, SubmitRequest
+from gpuqueue.wire.jobs import JobDetail, JobView, KeepRequest, SubmitRequest, Submitted
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 TheEngine = Annotated[Engine, Depends(engine_of)]

@@ -58,6 +58,8 @@ class _Cursor:
             if byte < 0x80:
                 return value
             shift += 7
+            if shift > 63:
+                raise OcdbtError("a number in it is too large")
 
     def varints(self, count: int) -> list[int]:
         return [self.varint() for _ in range(count)]
@@ -78,10 +80,8 @@ def fault(files: Files, manifest: str) -> str | None:
             pending += _below(files, inside, pending.pop())
     except OcdbtError as error:
         return str(error)
-    except zstd.ZstdError:
+    except (zstd.ZstdError, IndexError):
         return f"{manifest} is damaged"
-    except OSError as error:
-        return f"{manifest} cannot be read: {error.strerror or error}"
     return f"{manifest} refers to more than {MAX_NODES} pieces, too many to check"
 
 
