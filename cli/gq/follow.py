@@ -85,13 +85,13 @@ def _follow_attempt(job: int, attempt: int, offset: int, waits: "Waits") -> None
 
 
 class Waits:
-    """Says on the standard error why a job waits, once for each reason."""
+    """Says on the standard error why a job waits: once for each reason, not for each of its numbers."""
 
     def __init__(self) -> None:
-        self._said = ""
+        self._said: tuple[str, str, int] | None = None
 
     def say(self, view: Any) -> None:
-        reason = f"{view.state} {view.reason}"
+        reason = (view.state, view.reason_code, view.attempt)
         if view.state in WAITING_STATES and reason != self._said:
             print(f"gq: {plain(standing(view))}", file=sys.stderr)
         self._said = reason
