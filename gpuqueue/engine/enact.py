@@ -114,7 +114,7 @@ def supervise(engine: Engine, snapshot: Snapshot, decided: Iterable[Supervision]
 
 def _warn(engine: Engine, snapshot: Snapshot, job: Job, warning: Warn) -> None:
     attempt = snapshot.attempts[job.id]
-    engine.activity.warned((job.id, attempt.number), warning.kind, warning.level)
+    engine.activity.warned((job.id, attempt.number), warning.kind, warning.level, warning.text)
     engine.backend.say(job.id, attempt.number, warning.text)
     engine.event("warned", "gpuqueued", f"job {job.id}: {warning.text}", job.id)
 
