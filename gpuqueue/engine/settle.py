@@ -28,9 +28,7 @@ def probe_all(engine: Engine) -> dict[tuple[int, int], Probe]:
     }
 
 
-def with_survivors(
-    uses: Mapping[tuple[int, int], ProcessUse], probes: Probes
-) -> Mapping[tuple[int, int], ProcessUse]:
+def with_survivors(uses: Mapping[tuple[int, int], ProcessUse], probes: Probes) -> Mapping[tuple[int, int], ProcessUse]:
     """`uses` with what survived the kill of attempts that have ended: it is theirs as long as it lives, charged to
     their leases, and no stranger (Z3)."""
     survivors = {

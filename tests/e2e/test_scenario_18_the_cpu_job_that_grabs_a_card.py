@@ -1,5 +1,5 @@
-"""Scenario 18, the CPU job that grabs a card (P2): a job of `--vram 0` sees no card, whatever its shell says of them. Nor
-does it wait for one: it starts where no VRAM is left, and is charged nothing."""
+"""Scenario 18, the CPU job that grabs a card (P2): a job of `--vram 0` sees no card, whatever its shell says of
+them. Nor does it wait for one: it starts where no VRAM is left, and is charged nothing."""
 
 import sys
 from collections.abc import Callable

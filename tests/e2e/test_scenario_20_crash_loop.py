@@ -1,6 +1,6 @@
-"""Scenario 20, the crash loop (R3, R4): a job that dies as soon as it starts is tried again after pauses that grow, and no
-more after the limit. A checkpoint that nobody gets past is passed over for the one before it. Both counts are kept over
-the death of the daemon."""
+"""Scenario 20, the crash loop (R3, R4): a job that dies as soon as it starts is tried again after pauses that grow,
+and no more after the limit. A checkpoint that nobody gets past is passed over for the one before it. Both counts are
+kept over the death of the daemon."""
 
 import re
 from collections.abc import Callable
