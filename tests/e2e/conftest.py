@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.accounts import Account, accounts
 from tests.e2e.node import Node
 
 
@@ -29,3 +30,10 @@ def make_node(open_path: Path) -> Iterator[Callable[..., Node]]:
 def node(make_node: Callable[..., Node]) -> Node:
     """A started node under the default policy, on one simulated 32 GB card that reads 32607 MiB."""
     return make_node(config='[daemon]\nsample = "1s"\n').start()
+
+
+@pytest.fixture
+def people(open_path: Path) -> Iterator[list[Account]]:
+    """Two new Unix accounts, A and B; the test must be root."""
+    with accounts(open_path) as found:
+        yield found
