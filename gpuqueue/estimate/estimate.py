@@ -14,6 +14,7 @@ from gpuqueue.estimate.states import StateBytes, state_bytes
 from gpuqueue.estimate.weights import SOURCES, WeightBytes, weight_bytes
 
 STEP = "optimizer step"
+NEEDED_MARGIN = 0.02  # of the peak: its usual error, so that `needed` is a lower bound
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class Estimate:
     components: tuple[Component, ...]
     phase: str  # in which the peak falls
     torch_peak_mib: int  # torch.cuda.max_memory_allocated()
-    needed_mib: int  # the least that the run can be given
+    needed_mib: int  # a lower bound: with less than this the run dies
     occupied_mib: int  # what nvidia-smi will show, most likely
     occupied_low_mib: int
     occupied_high_mib: int
@@ -68,14 +69,16 @@ def estimate(run: Run) -> Estimate:
     occupied = _occupied(run, torch_peak + context, cached)
     components += (
         Component("CUDA context", context, "measured once a node", "gpuqueued init; else a default"),
-        Component("allocator slack", occupied[1] - torch_peak - context, "blocks that the peak cannot reuse", SLACK),
+        Component(
+            "allocator slack", occupied[1] - torch_peak - context, "blocks that the peak cannot reuse", SLACK
+        ),
     )
     low, usual, high = (_mib(value) for value in occupied)
     return Estimate(
         components=components,
         phase=peak.name,
         torch_peak_mib=_mib(torch_peak),
-        needed_mib=_mib(torch_peak + context),
+        needed_mib=_mib((1 - NEEDED_MARGIN) * torch_peak + context),
         occupied_mib=usual,
         occupied_low_mib=low,
         occupied_high_mib=high,
@@ -164,15 +167,25 @@ def _components(run: Run, weights: WeightBytes, states: StateBytes, peak: _Phase
         gathered = 4.0 * max(largest, run.shape.embedding_params)
     copies = logit_copies(run) if run.trains else 0.0
     found = [
-        Component("weights", int(resident), f"{run.weights}, {run.shape.params:,} parameters", SOURCES[run.weights]),
+        Component(
+            "weights", int(resident), f"{run.weights}, {run.shape.params:,} parameters", SOURCES[run.weights]
+        ),
         Component("gathered weights", int(gathered), "4 B * largest tensor", "DeepSpeed ZeRO-3 estimator"),
-        Component("load copy", int(peak.load), "2 B * vocabulary * hidden", "head loaded beside a tied embedding"),
+        Component(
+            "load copy", int(peak.load), "2 B * vocabulary * hidden", "head loaded beside a tied embedding"
+        ),
         Component("adapters", int(states.adapters), f"{run.adapter_bytes} B * rank * (in + out)", "PEFT"),
         Component("gradients", int(peak.gradients), "as wide as what is trained", "torch.autograd"),
-        Component("optimizer", int(states.optimizer + peak.scratch), run.optimizer, "torch.optim, bitsandbytes"),
+        Component(
+            "optimizer", int(states.optimizer + peak.scratch), run.optimizer, "torch.optim, bitsandbytes"
+        ),
         Component("activations", int(peak.activations), peak.name, "counted tensors, docs/estimate.md"),
-        Component("logits and loss", int(peak.logits), f"{copies:g} B * tokens * vocabulary", "counted tensors"),
-        Component("KV cache", int(peak.cache), "2 * layers * kv heads * head width * bytes * tokens", "shape"),
+        Component(
+            "logits and loss", int(peak.logits), f"{copies:g} B * tokens * vocabulary", "counted tensors"
+        ),
+        Component(
+            "KV cache", int(peak.cache), "2 * layers * kv heads * head width * bytes * tokens", "shape"
+        ),
         Component("workspace", _workspace(run), "a cuBLAS workspace a thread", "PyTorch CUDABlas.cpp"),
     ]
     return tuple(component for component in found if component.bytes or component.name == "weights")
@@ -181,5 +194,3 @@ def _components(run: Run, weights: WeightBytes, states: StateBytes, peak: _Phase
 def _workspace(run: Run) -> int:
     threads = 2 if run.trains else 1  # the backward pass has a thread of its own
     return threads * run.workspace_mib * MIB
-
-

@@ -27,7 +27,10 @@ def layer_bytes(run: Run) -> LayerBytes:
     """LayerBytes of an average layer of this run."""
     element = element_bytes(run)
     saved = (
-        _norms(run, element) + _attention(run, element) + _feed_forward(run, element) + _adapters(run, element)
+        _norms(run, element)
+        + _attention(run, element)
+        + _feed_forward(run, element)
+        + _adapters(run, element)
     )
     store = 0.0 if run.offload_activations else float(run.stream_bytes * run.shape.hidden)
     if run.shape.bigcode:  # the cache is a view that keeps the fused projection's whole output alive

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from gpuqueue.estimate.shapes import ModelShape
 
 METHODS = ("full", "lora", "qlora", "inference", "vllm")
-FORMATS = ("fp32", "bf16", "fp16", "int8", "nf4", "nf4-dq", "gptq4", "gptq8", "awq", "fp8")
+FORMATS = ("fp32", "bf16", "fp16", "int8", "nf4", "nf4-dq", "gptq4", "gptq8", "awq", "fp8", "gguf")
 OPTIMIZERS = (
     "adamw",
     "adamw_fused",
@@ -147,5 +147,7 @@ class Run:
         A bitsandbytes linear answers in the type it is asked in, so fp32 norms make the stream fp32:
         those of a k-bit preparation, and every LayerNorm under autocast.
         """
-        asked_in_fp32 = self.kbit_fp32_norms or (self.bitsandbytes and self.autocast and self.shape.layer_norm)
+        asked_in_fp32 = self.kbit_fp32_norms or (
+            self.bitsandbytes and self.autocast and self.shape.layer_norm
+        )
         return 4 if self.weights == "fp32" or asked_in_fp32 else self.compute_bytes

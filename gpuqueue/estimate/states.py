@@ -1,4 +1,4 @@
-"""What training adds to the weights: adapters, gradients, optimizer states and the optimizer's own scratch."""
+"""What training adds to the weights: adapters, gradients, optimizer states and the optimizer's scratch."""
 
 from dataclasses import dataclass
 
