@@ -37,44 +37,24 @@ SAME_SHAPE = {
 }
 # Words of a name that do not change the shape.
 NOISE = frozenset(
-    (
-        "instruct",
-        "chat",
-        "hf",
-        "it",
-        "base",
-        "pt",
-        "gptq",
-        "awq",
-        "fp8",
-        "bf16",
-        "int4",
-        "int8",
-        "bnb",
-        "4bit",
-        "unsloth",
-        "gguf",
-        "4k",
-        "8k",
-        "128k",
-        "thinking",
-        "coder",
-        "math",
-        "meta",
-        "dpo",
-        "sft",
-        "alpha",
-        "beta",
-        "reasoning",
-        "preview",
-        "text",
-        "2407",
-        "2410",
-        "2501",
-        "2503",
-        "2506",
-        "2507",
-    )  # fmt: skip
+    {
+        *(
+            "instruct",
+            "chat",
+            "hf",
+            "it",
+            "base",
+            "pt",
+            "text",
+            "thinking",
+            "reasoning",
+            "coder",
+            "math",
+            "meta",
+        ),
+        *("gptq", "awq", "fp8", "bf16", "int4", "int8", "bnb", "4bit", "unsloth", "gguf", "4k", "8k", "128k"),
+        *("dpo", "sft", "alpha", "beta", "preview", "2407", "2410", "2501", "2503", "2506", "2507"),
+    }
 )
 
 

@@ -25,6 +25,7 @@ TRAINERS = ("sft", "dpo", "grpo", "orpo", "kto", "reward")
 STACKS = ("hf", "litgpt", "torchtune")
 KBIT = ("none", "peft", "trl")
 CURRENT_TRANSFORMERS = (5, 0)
+CONTEXT_MIB = 450  # where no node has been measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +83,7 @@ class Run:
     group_size: int = 128  # weights that share a scale in GPTQ and AWQ files; 0: one scale a column
     weight_bytes: int = 0  # exact, from safetensors or GGUF headers
     workspace_mib: int = 9  # cuBLAS workspace a thread: 8.125 MiB, 32 MiB on Hopper and later
-    context_mib: int = 450  # CUDA context; gpuqueued init measures it on each node
+    context_mib: int = CONTEXT_MIB  # gpuqueued init measures the CUDA context on each node
     expandable_segments: bool = False
 
     def __post_init__(self) -> None:
@@ -125,6 +126,19 @@ class Run:
     def tokens(self) -> int:
         """Tokens in one forward pass, padding counted, since padding takes the same memory."""
         return self.sequences_at_once * (self.seq_len + self.completion_len)
+
+    @property
+    def loss_tokens(self) -> int:
+        """Tokens whose logits are computed: GRPO asks for those of the completions only."""
+        if self.trainer == "grpo" and self.completion_len:
+            return self.batch * self.completion_len
+        return self.tokens
+
+    @property
+    def keeps_reference(self) -> bool:
+        """Whether a frozen copy lies beside the trained model; an adapter is switched off instead."""
+        compares = self.trainer in ("dpo", "kto", "grpo")
+        return compares and self.method == "full" and self.reference_model and not self.precomputed_reference
 
     @property
     def bitsandbytes(self) -> bool:

@@ -175,11 +175,11 @@ def show(report: dict, every_row: bool) -> None:
         bar = "{:g}/{:g} {}".format(*row["bar"], "met" if row["met"] else "MISSED") if "bar" in row else ""
         print(f"{row['quantity']:12} {row['category']:22}{line.format(**row)}  {bar}")
     if report["intervals"]:
+        held = report["intervals"]
         print(
-            "\noccupied: the interval holds {held_percent} % of {rows} rows at a "
-            "median width of {median_width}; needed is above the measured value in {needed_above_measured_percent} %".format(
-                **report["intervals"]
-            )
+            f"\noccupied: the interval holds {held['held_percent']} % of {held['rows']} rows at a median "
+            f"width of {held['median_width']}; needed is above the measured value in "
+            f"{held['needed_above_measured_percent']} %"
         )
     print(f"\n{'source':38} {'method':10} {'quantity':11} {'of':20}{head}")
     for row in report["by_source"]:
