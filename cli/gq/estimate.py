@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpuqueue.estimate.advise import Change
+    from gpuqueue.estimate.budget import Cell
     from gpuqueue.estimate.estimate import Estimate
     from gpuqueue.estimate.reading import Reading
     from gpuqueue.estimate.run import Run
+    from gpuqueue.estimate.shapes import ModelShape
 
 UNITS = {"": 1, "M": 1, "MIB": 1, "G": 1024, "GIB": 1024, "T": 1 << 20}
 DEFAULT_CARD_MIB = 32607
@@ -46,7 +51,6 @@ def _choice(*names: str) -> click.Choice[str]:
 @click.option(
     "--from",
     "source",
-    type=click.Path(path_type=Path),
     metavar="FILE",
     help="Read train.py, an Axolotl, LLaMA-Factory or TRL YAML, or an accelerate config; nothing is run.",
 )
@@ -102,7 +106,7 @@ def _choice(*names: str) -> click.Choice[str]:
 @click.option("--json", "as_json", is_flag=True)
 def command(
     model: str | None,
-    source: Path | None,
+    source: str | None,
     cards: tuple[int, ...],
     quota: int | None,
     explain: bool,
@@ -128,10 +132,12 @@ def command(
         raise click.UsageError(str(error)) from error
 
 
-def _read(source: Path) -> Reading:
+def _read(source: str) -> Reading:
+    from pathlib import Path
+
     from gpuqueue.estimate.read_training import read_training
 
-    return read_training(source)
+    return read_training(Path(source))
 
 
 def _run(model: str | None, reading: Reading | None, options: dict[str, Any], cards: tuple[int, ...]) -> Run:
@@ -162,20 +168,26 @@ def _run(model: str | None, reading: Reading | None, options: dict[str, Any], ca
     return Run(shape, **fields)
 
 
-def _shape(name: str) -> tuple[Any, dict[str, Any]]:
-    path = Path(name)
-    if path.is_dir():
-        from gpuqueue.estimate.read_model import read_directory
+def _shape(name: str) -> tuple[ModelShape, dict[str, Any]]:
+    # os.path, since importing pathlib takes a third of an interpreter's start
+    if os.path.isdir(name) or name.endswith(".gguf"):  # noqa: PTH112
+        from pathlib import Path
 
-        return read_directory(path)
-    if name.endswith(".gguf"):
+        return _local_shape(Path(name))
+    from gpuqueue.estimate.catalogue import find
+
+    return find(name), {}
+
+
+def _local_shape(path: Path) -> tuple[ModelShape, dict[str, Any]]:
+    if path.suffix == ".gguf":
         from gpuqueue.estimate.read_gguf import read_gguf
 
         shape, fields = read_gguf(path)
         return shape, fields | {"method": "inference"}
-    from gpuqueue.estimate.catalogue import find
+    from gpuqueue.estimate.read_model import read_directory
 
-    return find(name), {}
+    return read_directory(path)
 
 
 def _given(options: dict[str, Any]) -> dict[str, Any]:
@@ -249,7 +261,7 @@ def _as_json(
     found: Estimate,
     reading: Reading | None,
     verdicts: list[tuple[str, int, str]],
-    changes: tuple[Any, ...],
+    changes: tuple[Change, ...],
 ) -> dict[str, Any]:
     return {
         "model": run.shape.name,
@@ -294,7 +306,7 @@ def _print_budget(card_mib: int, context_mib: int | None, as_json: bool) -> None
         click.echo(json.dumps([{key: getattr(cell, key) for key in keys} for cell in cells], indent=2))
         return
     click.echo(
-        f"A card of {card_mib} MiB: GiB that 1 x {TOKENS} tokens will occupy / the longest sequence that fits."
+        f"A card of {card_mib} MiB: GiB that 1 x {TOKENS} tokens will occupy / longest sequence that fits."
     )
     click.echo("bf16, flash attention, checkpointing, LoRA rank 16 on all linears; fused: a loss that never")
     click.echo("writes the logits (Liger, Cut Cross Entropy). ~ tight, - does not fit\n")
@@ -306,7 +318,7 @@ def _print_budget(card_mib: int, context_mib: int | None, as_json: bool) -> None
         click.echo(f"{model:15}" + "".join(f"{text:>{width}}" for text in row))
 
 
-def _cell(cell: Any) -> str:
+def _cell(cell: Cell) -> str:
     if cell.longest == 0 and cell.verdict == "does not fit":
         return "-"
     mark = {"fits": "", "tight": "~", "does not fit": "-"}[cell.verdict]

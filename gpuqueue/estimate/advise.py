@@ -1,7 +1,7 @@
 """Whether a run fits, and which changes make it fit: the cheap ones first."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from gpuqueue.estimate.estimate import Estimate, estimate
 from gpuqueue.estimate.run import Run
@@ -15,8 +15,7 @@ Suggestion = tuple[Run, str, str]  # the changed run, what was changed, what tha
 Step = Callable[[Run], Suggestion | None]  # None: this step does not apply
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """One step on the way to fitting. `saves_mib` is of what the card shows, after the steps before it."""
 
     what: str
@@ -91,7 +90,7 @@ def _fused_loss(run: Run) -> Suggestion | None:
     if not run.trains or run.loss == "linear":
         return None
     return (
-        replace(run, loss="linear"),
+        run._replace(loss="linear"),
         "a loss that never writes the logits (Liger, Cut Cross Entropy)",
         "a package",
     )
@@ -101,7 +100,7 @@ def _checkpointing(run: Run) -> Suggestion | None:
     if not run.trains or run.checkpointing:
         return None
     return (
-        replace(run, checkpointing=True),
+        run._replace(checkpointing=True),
         "gradient checkpointing",
         "a third more computing: one more forward pass",
     )
@@ -112,7 +111,7 @@ def _micro_batch(run: Run) -> Suggestion | None:
         return None
     accumulation = run.grad_accumulation * run.batch
     return (
-        replace(run, batch=1, grad_accumulation=accumulation),
+        run._replace(batch=1, grad_accumulation=accumulation),
         f"micro-batch 1 with gradient accumulation {accumulation}",
         "smaller matrices keep the card less busy; the result is the same",
     )
@@ -122,7 +121,7 @@ def _nf4(run: Run) -> Suggestion | None:
     if run.method not in ("lora", "qlora") or run.weights in ("nf4-dq", "gptq4", "awq"):
         return None
     return (
-        replace(run, method="qlora", weights="nf4-dq", weight_bytes=0),
+        run._replace(method="qlora", weights="nf4-dq", weight_bytes=0),
         "base model in nf4 with double quantisation",
         "slower steps, since weights are unpacked each time; a little quality",
     )
@@ -131,14 +130,14 @@ def _nf4(run: Run) -> Suggestion | None:
 def _awq(run: Run) -> Suggestion | None:
     if run.trains or run.quantised:
         return None
-    return replace(run, weights="awq", weight_bytes=0), "a 4-bit model (AWQ, GPTQ)", "a little quality"
+    return run._replace(weights="awq", weight_bytes=0), "a 4-bit model (AWQ, GPTQ)", "a little quality"
 
 
 def _optimizer(run: Run) -> Suggestion | None:
     if not run.trains or "8bit" in run.optimizer or run.optimizer in ("sgd", "adafactor"):
         return None
     return (
-        replace(run, optimizer="paged_adamw_8bit"),
+        run._replace(optimizer="paged_adamw_8bit"),
         "paged 8-bit AdamW",
         "bitsandbytes; rarely seen in the loss",
     )
@@ -148,19 +147,19 @@ def _sequence(run: Run) -> Suggestion | None:
     if not run.trains or run.seq_len // 2 < SHORTEST:
         return None
     half = run.seq_len // 2
-    return replace(run, seq_len=half), f"sequences of {half} tokens", "longer samples are cut off"
+    return run._replace(seq_len=half), f"sequences of {half} tokens", "longer samples are cut off"
 
 
 def _cache(run: Run) -> Suggestion | None:
     if run.trains or run.kv_bytes == 1:
         return None
-    return replace(run, kv_bytes=1), "the KV cache in fp8", "a little quality at long context"
+    return run._replace(kv_bytes=1), "the KV cache in fp8", "a little quality at long context"
 
 
 def _lora(run: Run) -> Suggestion | None:
     if run.method != "full":
         return None
-    changed = replace(run, method="lora", weights="bf16", rank=16, autocast=True)
+    changed = run._replace(method="lora", weights="bf16", rank=16, autocast=True)
     return changed, "LoRA of rank 16 instead of training everything", "less capacity to learn"
 
 
@@ -168,7 +167,7 @@ def _rank(run: Run) -> Suggestion | None:
     if run.method not in ("lora", "qlora") or run.rank <= SMALLEST_RANK:
         return None
     return (
-        replace(run, rank=SMALLEST_RANK),
+        run._replace(rank=SMALLEST_RANK),
         f"rank {SMALLEST_RANK}",
         "less capacity to learn, for little memory",
     )

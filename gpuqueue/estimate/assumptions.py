@@ -52,9 +52,7 @@ def _vllm(run: Run) -> list[str]:
     share = run.gpu_memory_utilization or 0.9
     if run.card_mib:
         return [f"vLLM fills {share:.0%} of the card whatever it needs (gpu_memory_utilization)"]
-    return [
-        "vLLM is asked for what it needs only; without a lower gpu_memory_utilization it fills 90 % of the card"
-    ]
+    return ["vLLM is asked for what it needs only; left to its default it fills 90 % of the card"]
 
 
 def _context(run: Run) -> str:

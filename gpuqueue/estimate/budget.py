@@ -1,6 +1,6 @@
 """What a card can hold: model sizes against ways to train and serve them."""
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from gpuqueue.estimate.advise import verdict
 from gpuqueue.estimate.catalogue import find
@@ -32,8 +32,7 @@ METHODS: dict[str, dict[str, str | bool | int]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(NamedTuple):
     """One model by one method on the card: batch 1 x 2048 tokens, and the longest sequence it holds."""
 
     model: str
@@ -66,7 +65,7 @@ def budget(card_mib: int, context_mib: int = CONTEXT_MIB) -> list[Cell]:
 
 
 def _of_length(run: Run, tokens: int) -> Run:
-    return replace(run, seq_len=tokens) if run.trains else replace(run, prompt_len=tokens)
+    return run._replace(seq_len=tokens) if run.trains else run._replace(prompt_len=tokens)
 
 
 def _longest(run: Run, card_mib: int) -> int:

@@ -1,11 +1,9 @@
 """Built-in model shapes, found by the name that people write, repository and suffixes aside."""
 
 from collections.abc import Callable
-from pathlib import Path
 
+from gpuqueue.estimate.models import TABLE
 from gpuqueue.estimate.shapes import ModelShape
-
-TABLE = Path(__file__).with_name("models.csv")
 
 # Models that are another one's shape with other weights.
 SAME_SHAPE = {
@@ -89,8 +87,7 @@ def names() -> list[str]:
 
 
 def _rows() -> dict[str, list[str]]:
-    lines = TABLE.read_text(encoding="utf-8").splitlines()[2:]
-    return {line.split(",", 1)[0].lower(): line.split(",") for line in lines}
+    return {line.split(",", 1)[0].lower(): line.split(",") for line in TABLE.splitlines()}
 
 
 def _candidates(name: str) -> list[str]:

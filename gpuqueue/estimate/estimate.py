@@ -1,6 +1,6 @@
 """Puts an estimate together: the phases of a run, the one in which it peaks, and what the card will show."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gpuqueue.estimate import assumptions
 from gpuqueue.estimate.allocator import MIB
@@ -17,8 +17,7 @@ STEP = "optimizer step"
 NEEDED_MARGIN = 0.02  # of the peak: its usual error, so that `needed` is a lower bound
 
 
-@dataclass(frozen=True, slots=True)
-class Component:
+class Component(NamedTuple):
     """One line of the table: how many bytes at the peak, by which formula, from which source."""
 
     name: str
@@ -27,8 +26,7 @@ class Component:
     source: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(NamedTuple):
     """Whole MiB. `components` without context and slack add up to `torch_peak_mib`."""
 
     components: tuple[Component, ...]
@@ -41,8 +39,7 @@ class Estimate:
     assumptions: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Phase:
+class _Phase(NamedTuple):
     name: str
     gradients: float = 0.0
     activations: float = 0.0
@@ -57,7 +54,10 @@ class _Phase:
 
 
 def estimate(run: Run) -> Estimate:
-    """The run's memory on one card. Formulas and their sources stand at the functions that are called."""
+    """The run's memory on one card. Formulas and their sources stand at the functions that are called.
+
+    Raises ValueError where the run makes no sense."""
+    run.check()
     weights = weight_bytes(run)
     states = state_bytes(run) if run.trains else StateBytes(0, 0, 0, 0, 0, 0)
     phases = _training_phases(run, states) if run.trains else _serving_phases(run, weights)

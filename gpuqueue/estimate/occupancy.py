@@ -6,7 +6,7 @@ sets the peak leaves the activations' blocks over in the same way. From the seco
 blocks are also cut out of the vocabulary-sized ones, which are then too small and are made anew.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gpuqueue.estimate.run import Run
 
@@ -22,8 +22,7 @@ LOW, HIGH = 0.25, 2.0  # of the usual leftover: 90 % of the measured runs lie be
 PEAK_ERROR = 0.05  # of the peak, which has an error of its own
 
 
-@dataclass(frozen=True, slots=True)
-class Transients:
+class Transients(NamedTuple):
     """Bytes that exist in one part of a step only."""
 
     layer: float = 0.0
@@ -34,8 +33,7 @@ class Transients:
     peaks_in_step: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Leftover:
+class Leftover(NamedTuple):
     """Bytes cached but not in use at the peak: usual, and the interval's ends, the peak's error in them."""
 
     low: float

@@ -1,7 +1,6 @@
 """Reads a model's shape from a local directory: config.json, and exact sizes from safetensors headers."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,7 @@ def read_directory(path: Path) -> tuple[ModelShape, dict[str, Any]]:
             count, total = read_safetensors(header)
             params, size = params + count, size + total
         if fields["weights"] in DTYPES.values():
-            shape = replace(shape, exact_params=params)
+            shape = shape._replace(exact_params=params)
         else:
             fields["weight_bytes"] = size
     return shape, fields

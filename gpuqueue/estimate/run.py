@@ -1,6 +1,6 @@
 """One run to be estimated: the model's shape and every choice that changes how much memory it takes."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gpuqueue.estimate.shapes import ModelShape
 
@@ -28,8 +28,7 @@ CURRENT_TRANSFORMERS = (5, 0)
 CONTEXT_MIB = 450  # where no node has been measured
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(NamedTuple):
     """A run whose memory is asked for. Defaults are what Transformers, PEFT and TRL do unasked."""
 
     shape: ModelShape
@@ -86,7 +85,8 @@ class Run:
     context_mib: int = CONTEXT_MIB  # gpuqueued init measures the CUDA context on each node
     expandable_segments: bool = False
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Raises ValueError where a choice is unknown or a number makes no sense; the text names it."""
         for field, allowed in (
             ("method", METHODS),
             ("weights", FORMATS),

@@ -1,6 +1,6 @@
 """What the model's weights take, by the rules of the file formats."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gpuqueue.estimate.allocator import block
 from gpuqueue.estimate.run import Run
@@ -25,8 +25,7 @@ SOURCES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class WeightBytes:
+class WeightBytes(NamedTuple):
     """Bytes of the base model on one card, and what loading it adds for a moment or for good."""
 
     linear: int
