@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tests.e2e.node import Node  # noqa: E402
 
 PASS = [sys.executable, "-c", "pass"]
-VERBS = (["status"], ["status", "--json"], ["why", "1"], ["--help"])
+VERBS = (["status"], ["status", "--json"], ["why", "1"], ["estimate", "Qwen2.5-7B"], ["--help"])
 
 
 def seconds(command: list[str], env: dict[str, str]) -> float:
