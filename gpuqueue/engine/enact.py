@@ -53,8 +53,18 @@ def starts(engine: Engine, snapshot: Snapshot, decided: Iterable[Start]) -> None
             nominal_mib=start.nominal_mib,
             held_back_mib=start.held_back_mib,
         )
+        # R2: written with the lease, since an attempt may be over before anybody has seen it alive.
+        first_start = job.started_unix or attempt.started_unix
         with engine.store.transaction():
-            if not move(engine, job, JobState.STARTING, attempt=attempt.number, not_before=None, requeue_rank=0):
+            if not move(
+                engine,
+                job,
+                JobState.STARTING,
+                attempt=attempt.number,
+                started_unix=first_start,
+                not_before=None,
+                requeue_rank=0,
+            ):
                 continue
             engine.store.save_attempt(attempt)
         started = engine.store.job(job.id)
