@@ -57,8 +57,15 @@ def _start(engine: Engine, job: Job, start: Start) -> None:
         nominal_mib=start.nominal_mib,
         held_back_mib=start.held_back_mib,
     )
+    changes = {
+        "attempt": attempt.number,
+        # R2: written with the lease, since an attempt may be over before anybody has seen it alive.
+        "started_unix": job.started_unix or attempt.started_unix,
+        "not_before": None,
+        "requeue_rank": 0,
+    }
     with engine.store.transaction():
-        if not move(engine, job, JobState.STARTING, attempt=attempt.number, not_before=None, requeue_rank=0):
+        if not move(engine, job, JobState.STARTING, **changes):
             return
         engine.store.save_attempt(attempt)
     started = engine.store.job(job.id)

@@ -93,7 +93,6 @@ def _alive(engine: Engine, attempt: Attempt, probe: Probe) -> None:
                 state=state,
                 state_since=engine.clock.second,
                 resumed_from=probe.resumed_from,
-                started_unix=job.started_unix or attempt.started_unix,
             ),
             expect=job.state,
         )
