@@ -39,7 +39,7 @@ def serve(settings: Settings) -> None:
     make_state_dir(state_dir)
     held = [lock.hold(state_dir / "gpuqueued.lock", str(state_dir))]
     if not settings.simulate_mib:
-        held.append(lock.hold_node())
+        held.append(lock.hold_node(settings.node_lock))
     store = open_store(state_dir / "gpuqueue.db")
     cards = _cards(settings, state_dir)
     engine = build_engine(settings, store, cards)

@@ -45,7 +45,7 @@ def examine(engine: Engine, job: Job, attempt: Attempt, probe: Probe) -> Autopsy
 def _tail(engine: Engine, attempt: Attempt) -> str:
     try:
         data, _, _ = engine.backend.read_log(attempt.job_id, attempt.number, -TAIL_BYTES, TAIL_BYTES)
-    except GpuqueueError:  # no log was ever made, or its owner replaced it: then nothing is known
+    except GpuqueueError:  # its owner replaced it, or the disk fails: then nothing is known
         return ""
     return data.decode(errors="replace")
 

@@ -60,9 +60,9 @@ class Engine:
         while True:
             self._wake.clear()
             reading = await self._read_cards()
+            self.broken = None
             try:
                 cycle(self, reading, time.monotonic())
-                self.broken = None
             except GpuqueueError as error:  # the world's fault, for example a full disk: try again
                 self.broken = error.message
                 log.error("tick failed: %s", error.message, extra={"action": "tick_failed"})
@@ -113,6 +113,19 @@ class Engine:
             return NodeReading(cards=self.reading.cards, fault=f"the driver has not answered for {READ_LIMIT_S:.0f} s")
         task, self._reading_thread = self._reading_thread, None
         return task.result()
+
+    @contextlib.contextmanager
+    def only_this_job(self, job_id: int) -> Iterator[None]:
+        """Around what a tick does for one job: a bug that one job meets must not stop the supervision of the others.
+        It is logged, doctor shows it, and the job is looked at again at the next tick. What the world cannot do now
+        (a full disk) is everybody's trouble, and ends the tick."""
+        try:
+            yield
+        except GpuqueueError:
+            raise
+        except Exception as error:
+            self.broken = f"job {job_id}: {type(error).__name__}: {error}"
+            log.exception("job %d", job_id, extra={"action": "tick_bug", "job": job_id})
 
     # -- events -----------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ copy of its input of its own. The sums agree with the live tensors of real train
 a tensor-counting dispatch mode (docs/estimate.md, "How the activations were counted").
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gpuqueue.estimate.run import Run
 from gpuqueue.estimate.states import adapted_linears
@@ -14,8 +14,7 @@ from gpuqueue.estimate.states import adapted_linears
 EAGER_SCORE_BYTES = {2: 14.8, 4: 18.0}  # at the peak of its backward pass, b * heads * S * S each
 
 
-@dataclass(frozen=True, slots=True)
-class LayerBytes:
+class LayerBytes(NamedTuple):
     """Bytes a token of one layer: kept with checkpointing, kept without, and on top while it runs back."""
 
     store: float
@@ -27,7 +26,10 @@ def layer_bytes(run: Run) -> LayerBytes:
     """LayerBytes of an average layer of this run."""
     element = element_bytes(run)
     saved = (
-        _norms(run, element) + _attention(run, element) + _feed_forward(run, element) + _adapters(run, element)
+        _norms(run, element)
+        + _attention(run, element)
+        + _feed_forward(run, element)
+        + _adapters(run, element)
     )
     store = 0.0 if run.offload_activations else float(run.stream_bytes * run.shape.hidden)
     if run.shape.bigcode:  # the cache is a view that keeps the fused projection's whole output alive

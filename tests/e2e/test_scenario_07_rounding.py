@@ -1,5 +1,6 @@
-"""Scenario 7, rounding (M2): a card that NVML reports with 46068 MiB, 450 of them reserved by the driver, is asked for
-2000 MiB twenty-four times, with nothing held back. Exactly 22 run: 45618 MiB hold no more, though 46068 would hold 23."""
+"""Scenario 7, rounding (M2): a card that NVML reports with 46068 MiB, 450 of them reserved by the driver, is asked
+for 2000 MiB twenty-four times, with nothing held back. Exactly 22 run: 45618 MiB hold no more, though 46068 would
+hold 23."""
 
 from collections import Counter
 from collections.abc import Callable
