@@ -1,0 +1,5 @@
+"""`python -m gq` is `gq`."""
+
+from gq.main import main
+
+main()

@@ -1,0 +1,68 @@
+"""`gq diagnose FILE`: why a job ended, from its log alone. Needs no daemon."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+
+TAIL_BYTES = 512 * 1024
+
+
+class _BadInput(click.ClickException):
+    exit_code = 2
+
+
+@click.command("diagnose")
+@click.argument("file")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option(
+    "--exit-status",
+    type=int,
+    metavar="N",
+    help="How the job ended: its exit status; 128 + n or -n for a signal.",
+)
+def command(file: str, as_json: bool, exit_status: int | None) -> None:
+    """Say why the job that wrote the log FILE ended, and what to do ("-" reads standard input)."""
+    from gpuqueue.diagnose.diagnose import diagnose
+    from gpuqueue.diagnose.finding import Evidence, Finding
+
+    finding: Finding = diagnose(Evidence(log_tail=_tail_of(file), exit_status=exit_status))
+    if as_json:
+        click.echo(json.dumps(finding.as_dict()))
+        return
+    during = f", during {finding.phase}" if finding.phase else ""
+    click.echo(f"cause     {finding.cause} (confidence {finding.confidence}{during})")
+    click.echo(f"evidence  {finding.evidence or '-'}")
+    if finding.pids:
+        click.echo(f"pids      {' '.join(map(str, finding.pids))}")
+    click.echo(f"advice    {finding.advice}")
+    click.echo(f"retry     {finding.retry}")
+
+
+def _tail_of(file: str) -> str:
+    if file == "-":
+        return _decoded(_last_bytes(sys.stdin.buffer))
+    try:
+        with Path(file).open("rb") as log:
+            return _decoded(_last_bytes(log))
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise _BadInput(f"{file}: {reason}. Give the path of a log, or - for standard input.") from None
+    except ValueError:  # a NUL in the path
+        raise _BadInput(f"{file!r} is not a path. Give the path of a log, or - for standard input.") from None
+
+
+def _last_bytes(log: BinaryIO) -> bytes:
+    if log.seekable():
+        log.seek(max(0, log.seek(0, os.SEEK_END) - TAIL_BYTES))
+    tail = b""
+    while chunk := log.read(TAIL_BYTES):
+        tail = (tail + chunk)[-TAIL_BYTES:]
+    return tail
+
+
+def _decoded(data: bytes) -> str:
+    return data.decode("utf-8", errors="replace")

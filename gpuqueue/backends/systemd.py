@@ -1,0 +1,52 @@
+"""A transient systemd service for each attempt: the best containment where systemd runs the machine.
+
+A service and not a scope: a scope inherits the daemon's hardening and dies of its OOM policy. The job gets a
+cgroup of its own below the unit's (Delegate), so that killing it spares its shim. KillMode=process: when a shim
+dies, systemd leaves the job alone, and an adopter follows in a unit of its own.
+"""
+
+import os
+import resource
+import shutil
+from pathlib import Path
+
+from gpuqueue.wire.rundir import Spec
+
+SLICE = "gpuqueue.slice"
+_CGROUP_MOUNT = Path("/sys/fs/cgroup")
+
+
+def available() -> bool:
+    return (
+        os.geteuid() == 0
+        and Path("/run/systemd/system").is_dir()
+        and shutil.which("systemd-run") is not None
+        and (_CGROUP_MOUNT / "cgroup.controllers").exists()
+    )
+
+
+def cgroup_of(unit: str) -> str:
+    return str(_CGROUP_MOUNT / SLICE / f"{unit}.service" / "job")
+
+
+def command(unit: str, spec: Spec, errors: Path, shim: list[str]) -> list[str]:
+    """The command line that starts `shim` as the unit; it returns as soon as the unit runs."""
+    properties = {
+        "KillMode": "process",
+        "Delegate": "yes",
+        "OOMPolicy": "continue",
+        "OOMScoreAdjust": "-900",
+        "TasksMax": "infinity",
+        "StandardError": f"append:{errors}",
+    }
+    if spec.mem_mib:
+        properties["MemoryMax"] = f"{spec.mem_mib}M"
+    if spec.cpus:
+        properties["CPUQuota"] = f"{spec.cpus * 100}%"
+    for name in ("NOFILE", "MEMLOCK", "NPROC", "CORE"):  # as the daemon has them, like any child's
+        limits = resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))
+        properties[f"Limit{name}"] = ":".join(
+            "infinity" if limit == resource.RLIM_INFINITY else str(limit) for limit in limits
+        )
+    options = [f"--property={name}={value}" for name, value in properties.items()]
+    return ["systemd-run", "--quiet", "--collect", f"--unit={unit}", f"--slice={SLICE}", *options, "--", *shim]

@@ -1,0 +1,128 @@
+"""`gpuqueued`: serve, init, check-config."""
+
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gpuqueue.config.load import load
+from gpuqueue.config.settings import Settings
+from gpuqueue.version import __version__
+from gpuqueue.wire.errors import ErrorCode, GpuqueueError
+from gpuqueue.wire.units import format_mib, parse_mib
+
+SYSTEM_CONFIG = Path("/etc/gpuqueue/config.toml")
+
+
+class _Group(click.Group):
+    """Prints our errors as one line with a hint, and exits as `gq` does."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except GpuqueueError as error:
+            click.echo(f"gpuqueued: {error.message}", err=True)
+            if error.hint:
+                click.echo(f"  hint: {error.hint}", err=True)
+            sys.exit(2 if error.code is ErrorCode.INVALID else 1)
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="gpuqueued")
+def main() -> None:
+    """The gpuqueue daemon: one per node."""
+
+
+@main.command("serve")
+@click.option("--config", "config", type=click.Path(path_type=Path), help="TOML file [/etc/gpuqueue/config.toml]")
+@click.option("--state-dir", type=click.Path(path_type=Path), help="where the queue is kept")
+@click.option("--socket", "socket_path", type=click.Path(path_type=Path), help="where `gq` connects")
+@click.option("--simulate", metavar="SIZE[,SIZE…]", help="simulated cards instead of real ones, e.g. 32607M")
+@click.option("--verbose", is_flag=True, help="log more")
+def serve_command(
+    config: Path | None, state_dir: Path | None, socket_path: Path | None, simulate: str | None, verbose: bool
+) -> None:
+    """Serve until stopped. Running jobs go on without the daemon, and are found again."""
+    from gpuqueue.daemon import journal
+    from gpuqueue.daemon.serve import serve
+
+    settings = with_options(load(chosen(config)), state_dir, socket_path, simulate)
+    journal.set_up(verbose)
+    serve(settings)
+
+
+@main.command("check-config")
+@click.argument("file", type=click.Path(path_type=Path))
+def check_config(file: Path) -> None:
+    """Say whether FILE is a configuration, and what it means."""
+    settings = load(file)
+    quota = settings.policy.quota
+    held = format_mib(quota.held_back_mib) if quota.held_back_mib is not None else f"{quota.held_back_percent} %"
+    click.echo(f"{file}: ok")
+    click.echo(f"  held back for light jobs on each card: {held}")
+    click.echo(f"  state in {settings.state_dir}, socket {settings.socket}")
+
+
+@main.command("init")
+@click.option("--config", "config", type=click.Path(path_type=Path), help="TOML file [/etc/gpuqueue/config.toml]")
+@click.option("--state-dir", type=click.Path(path_type=Path), help="where the queue is kept")
+def init(config: Path | None, state_dir: Path | None) -> None:
+    """Make the state directory and its database, and say what the node has."""
+    from gpuqueue.daemon.serve import make_state_dir
+    from gpuqueue.gpu.nvml import NvmlCards
+    from gpuqueue.store.open import open_store
+
+    settings = with_options(load(chosen(config)), state_dir, None, None)
+    directory = Path(settings.state_dir)
+    try:
+        make_state_dir(directory)
+    except OSError as error:
+        raise GpuqueueError(
+            ErrorCode.UNAVAILABLE, f"cannot make {directory}: {error.strerror}", "run as root, or give --state-dir"
+        ) from error
+    open_store(directory / "gpuqueue.db").close()
+    click.echo(f"state: {directory}")
+    cards = NvmlCards()
+    reading = cards.read()
+    cards.close()
+    for card in reading.cards:
+        click.echo(f"card {card.index}: {card.name}, {format_mib(card.total_mib - card.reserved_mib)}")
+    if reading.fault:
+        click.echo(f"no card can be read: {reading.fault}")
+    click.echo(f"next: gpuqueued serve{f' --config {config}' if config else ''}")
+
+
+def chosen(config: Path | None) -> Path | None:
+    """The file that counts: the one that was named, else the system's where there is one, else the defaults."""
+    if config is not None:
+        return config
+    return SYSTEM_CONFIG if SYSTEM_CONFIG.exists() else None
+
+
+def with_options(
+    settings: Settings, state_dir: Path | None, socket_path: Path | None, simulate: str | None
+) -> Settings:
+    """The command line wins over the file. Without root the defaults lie in the user's own directories."""
+    changes: dict[str, Any] = {}
+    if state_dir is not None:
+        changes["state_dir"] = state_dir.absolute()
+    if socket_path is not None:
+        changes["socket"] = socket_path.absolute()
+    elif state_dir is not None and os.geteuid() != 0:
+        changes["socket"] = state_dir.absolute() / "gpuqueued.sock"
+    if simulate is not None:
+        changes["simulate_mib"] = tuple(_size(part) for part in simulate.split(","))
+    return replace(settings, **changes)
+
+
+def _size(text: str) -> int:
+    try:
+        mib = parse_mib(text)
+    except ValueError as error:
+        raise GpuqueueError(ErrorCode.INVALID, f"--simulate: {error}", "for example --simulate 32607M,24G") from None
+    if mib == 0:
+        raise GpuqueueError(ErrorCode.INVALID, "--simulate: a card of 0 is no card", "for example --simulate 32607M")
+    return mib

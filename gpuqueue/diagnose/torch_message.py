@@ -1,0 +1,110 @@
+"""The numbers in PyTorch's out-of-memory message, whatever release wrote it.
+
+Wordings since 0.4, newest last:
+  up to 1.0   cuda runtime error (2) : out of memory at ...THC...           (no numbers)
+  up to 1.3   ... C total capacity; A already allocated; F free; Z cached)  (Z: held, but not in use)
+  1.4 to 2.0  ... F free; [W allowed;] R reserved in total by PyTorch)      (R: A and what is held besides)
+  from 2.1    ... total capa(ci)ty of C of which F is free. [W allowed;] [Process N has X memory in use.]*
+              this process has Y ... A is allocated by PyTorch,
+              and U is reserved by PyTorch but unallocated.
+"""
+
+import re
+from dataclasses import dataclass
+
+_SIZE = r"(\d[\d,]*(?:\.\d+)?)\s?(bytes|B|[KMGTPE]i?B)"
+_UNIT_KIB: dict[str, float] = {
+    "b": 1 / 1024,
+    "k": 1,
+    "m": 1024,
+    "g": 1024**2,
+    "t": 1024**3,
+    "p": 1024**4,
+    "e": 1024**5,
+}
+_MAX_SANE_MIB = 64 * 1024 * 1024  # the driver's own nonsense ("17179869184.00 GiB") is above this
+_NEXT_LINES = 3
+
+_ASKED = re.compile(r"tried to allocate " + _SIZE, re.IGNORECASE)
+_EXABYTE = re.compile(r"tried to allocate more than 1EB", re.IGNORECASE)
+_CAPACITY = re.compile(_SIZE + r" total capacity|total capa\w+ of " + _SIZE)
+_FREE = re.compile(_SIZE + r" (?:is )?free")
+_ALLOCATED = re.compile(_SIZE + r" already allocated|allocated memory " + _SIZE + r" is allocated")
+_UNUSED = re.compile(_SIZE + r" is reserved by PyTorch but unallocated|" + _SIZE + r" cached")
+_RESERVED = re.compile(_SIZE + r" reserved in total")
+_ALLOWED = re.compile(_SIZE + r" allowed")
+_THIS_PROCESS = re.compile(r"this process has " + _SIZE + r" memory in use")
+_PROCESS = re.compile(r"Process (\d+) has " + _SIZE + r" memory in use")
+
+
+@dataclass(frozen=True, slots=True)
+class TorchMessage:
+    """All in MiB; None where the message does not say, or says nonsense."""
+
+    asked_mib: int
+    capacity_mib: int | None = None
+    free_mib: int | None = None
+    allocated_mib: int | None = None
+    unused_mib: int | None = None
+    allowed_mib: int | None = None
+    this_process_mib: int | None = None
+    processes: tuple[tuple[int, int], ...] = ()
+    absurd: bool = False
+
+    @property
+    def own_mib(self) -> int | None:
+        """What the job's process holds: its own figure where there is one, else what PyTorch holds."""
+        held = None if self.allocated_mib is None else self.allocated_mib + (self.unused_mib or 0)
+        known = [mib for mib in (held, self.this_process_mib) if mib is not None]
+        return max(known) if known else None
+
+
+def mib(number: str, unit: str) -> int:
+    """The size in whole MiB, rounded to the nearest."""
+    return round(float(number.replace(",", "")) * _UNIT_KIB[unit[0].lower()] / 1024)
+
+
+def read(lines: tuple[str, ...], at: int) -> TorchMessage | None:
+    """The message that starts on line `at`, wrapped by a narrow terminal or not; None where none does."""
+    text = _unwrapped(lines, at)
+    if _EXABYTE.search(text):
+        return TorchMessage(_MAX_SANE_MIB, absurd=True)
+    asked = _ASKED.search(text)
+    if asked is None:
+        return None
+    allocated, unused, reserved = _find(_ALLOCATED, text), _find(_UNUSED, text), _find(_RESERVED, text)
+    if unused is None and reserved is not None:
+        unused = max(0, reserved - (allocated or 0))
+    this_process = _find(_THIS_PROCESS, text)
+    return TorchMessage(
+        asked_mib=mib(asked[1], asked[2]),
+        capacity_mib=_find(_CAPACITY, text),
+        free_mib=_find(_FREE, text),
+        allocated_mib=allocated,
+        unused_mib=unused,
+        allowed_mib=_find(_ALLOWED, text),
+        this_process_mib=this_process or None,  # "0 bytes": it cannot see itself
+        processes=tuple(
+            (int(pid), size)
+            for pid, number, unit in _PROCESS.findall(text)
+            if (size := mib(number, unit)) <= _MAX_SANE_MIB
+        ),
+    )
+
+
+def _unwrapped(lines: tuple[str, ...], at: int) -> str:
+    text = lines[at]
+    for line in lines[at + 1 : at + 1 + _NEXT_LINES]:
+        if "ried to allocate" in line or "Traceback" in line or not line.strip():
+            break
+        text = f"{text} {line.strip()}"
+    return re.sub(r"\s+", " ", text)
+
+
+def _find(pattern: re.Pattern[str], text: str) -> int | None:
+    found = pattern.search(text)
+    if found is None:
+        return None
+    number, unit = [group for group in found.groups() if group is not None][:2]
+    size = mib(number, unit)
+    return size if size <= _MAX_SANE_MIB else None

@@ -1,0 +1,103 @@
+"""Modules that are missing and other faults of the program itself that have a name."""
+
+from gpuqueue.diagnose.clue import Strength, wording
+from gpuqueue.diagnose.finding import Cause, Retry
+
+_MODULE, _PROGRAM = Cause.missing_module, Cause.program_error
+_USUAL = Strength.usual
+_INSTALL = (
+    "Install `{module}` into the environment that the job uses, or submit from the environment that has it."
+)
+_PATH = "`{module}` is not on the job's PATH: activate the right environment before you submit."
+
+TABLE = (
+    wording(_MODULE, r"(?:ModuleNotFoundError|ImportError): No module named '?(?P<module>[\w.-]+)", _INSTALL),
+    wording(_MODULE, r"python[\d.]*: No module named '?(?P<module>[\w.-]+)", _INSTALL),
+    wording(_MODULE, r"because of the following error.*No module named '?(?P<module>[\w.-]+)", _INSTALL),
+    wording(_MODULE, r"^No module named '?(?P<module>[\w.-]+)", _INSTALL, strength=_USUAL),
+    wording(_MODULE, r"PackageNotFoundError: .*?(?P<module>[\w.-]+)$", _INSTALL),
+    wording(
+        _MODULE,
+        r"ImportError: .*(?:pip install|conda install) (?:-\S+ )*[`'\"]?(?P<module>[\w.-]+)",
+        _INSTALL,
+    ),
+    wording(_MODULE, r"ImportError: .*the package (?P<module>\S+) seems to be not installed", _INSTALL),
+    wording(
+        _MODULE,
+        r"ImportError: cannot import name '?(?P<module>\w+)",
+        "`{module}` is not in the installed version of the package: install the version that the program "
+        "wants.",
+        strength=_USUAL,
+    ),
+    wording(
+        _MODULE,
+        r"(?:ImportError|OSError): (?P<module>lib\S+): cannot open shared object file",
+        "The system library {module} is missing on this node.",
+        strength=_USUAL,
+    ),
+    wording(
+        _MODULE,
+        r"(?:^|: )(?P<module>[\w./+-]+): command not found|env: [‘'\"](?P<program>\S+)[’'\"]: No such file",
+        _PATH,
+        strength=_USUAL,
+    ),
+    wording(
+        _MODULE,
+        r"bad interpreter: No such file or directory",
+        "The script's first line names an interpreter that is not there.",
+        strength=_USUAL,
+    ),
+    # Deterministic faults: the same command ends the same way.
+    wording(
+        _PROGRAM,
+        r"Cannot re-initialize CUDA in forked subprocess",
+        "Start data-loader or worker processes with the spawn method.",
+        Retry.no,
+    ),
+    wording(
+        _PROGRAM,
+        r"CUDA error: invalid device ordinal|invalid device ordinal",
+        "The program asks for a card that the job was not given: use device 0 or what CUDA_VISIBLE_DEVICES "
+        "holds.",
+        Retry.no,
+    ),
+    wording(
+        _PROGRAM,
+        r"out of resources?: shared memory, Required: (?P<need>\d+), Hardware limit: (?P<have>\d+)",
+        "A kernel wants {need} bytes of on-chip shared memory, the card has {have}: smaller blocks or "
+        "fewer stages.",
+        Retry.no,
+    ),
+    wording(
+        _PROGRAM,
+        r"too many resources requested for launch",
+        "A kernel needs more registers or threads than the card has.",
+        Retry.no,
+    ),
+    wording(
+        _PROGRAM,
+        r"\[Errno 24\] Too many open files|received 0 items of ancdata",
+        "Raise `ulimit -n`, or set the sharing strategy of torch.multiprocessing to file_system.",
+        Retry.no,
+    ),
+    wording(
+        _PROGRAM,
+        r"^\S+(?:\.py)?: error: (?:unrecognized arguments|the following arguments are required|argument "
+        r"|ambiguous)",
+        "The command line is wrong.",
+        Retry.no,
+    ),
+    wording(
+        _PROGRAM, r"python[\d.]*: can't open file", "The script is not where the command says.", Retry.no
+    ),
+    wording(
+        _PROGRAM, r"^(?:SyntaxError|IndentationError|TabError): ", "The program does not parse.", Retry.no
+    ),
+    wording(
+        _PROGRAM,
+        r"PytorchStreamReader failed|invalid header or archive is corrupted|Error while deserializing header"
+        r"|MetadataIncompleteBuffer|HeaderTooLarge",
+        "A checkpoint or model file is cut short or broken: resume from the one before it.",
+        Retry.no,
+    ),
+)

@@ -1,0 +1,66 @@
+"""Use case: is all well? One line a check, with the way out where it is not."""
+
+from collections.abc import Iterator
+
+from gpuqueue.engine.engine import Engine
+from gpuqueue.wire.jobs import CheckView
+from gpuqueue.wire.units import format_mib
+
+CONTAINMENT = {
+    "systemd": ("ok", "every attempt is a transient systemd unit"),
+    "cgroup": ("ok", "every attempt has a cgroup of its own, killed as a whole"),
+    "session": ("note", "no cgroup can be made here: a job's processes are found by descent and by their marker"),
+}
+
+
+def checks(engine: Engine) -> list[CheckView]:
+    return [*_daemon(engine), *_cards(engine), *_people(engine)]
+
+
+def _daemon(engine: Engine) -> Iterator[CheckView]:
+    if engine.broken:
+        yield CheckView(
+            name="supervision", level="fail", text=f"the last tick failed: {engine.broken}", hint="see the daemon's log"
+        )
+    else:
+        yield CheckView(name="supervision", level="ok", text=f"running, {engine.ticks} ticks so far")
+    level, text = CONTAINMENT[engine.backend.containment]
+    yield CheckView(name="containment", level=level, text=f"{engine.backend.containment}: {text}")
+
+
+def _cards(engine: Engine) -> Iterator[CheckView]:
+    snapshot = engine.snapshot
+    if engine.cards.simulated:
+        yield CheckView(name="cards", level="note", text="SIMULATED: no GPU is used, jobs are not really training")
+    if snapshot.cards_fault:
+        yield CheckView(
+            name="driver",
+            level="fail",
+            text=f"{snapshot.cards_fault}; running jobs are left alone, nothing new starts",
+            hint="after a driver upgrade: reboot, or reload the nvidia module",
+        )
+    for card in snapshot.cards:
+        text = f"{card.name}, {format_mib(card.capacity_mib)}, {format_mib(card.held_back_mib)} held back"
+        level = "ok"
+        if card.drained:
+            level, text = "fail", f"{text}; drained: {card.drained}"
+        elif card.hidden:
+            level, text = "warn", f"{text}; {card.notes[0]}"
+        yield CheckView(name=f"card {card.index}", level=level, text=text)
+
+
+def _people(engine: Engine) -> Iterator[CheckView]:
+    if engine.daemon_uid != 0:
+        yield CheckView(
+            name="accounts",
+            level="note",
+            text="the daemon runs without root: it serves its own login alone, and accounts are what GQ_ACCOUNT says",
+            hint="for a shared machine install it as root: docs/install.md",
+        )
+    elif engine.settings.shared_logins:
+        shared = ", ".join(sorted(engine.settings.shared_logins))
+        yield CheckView(
+            name="accounts", level="note", text=f"under {shared} the account is what people say it is (trust-based)"
+        )
+    else:
+        yield CheckView(name="accounts", level="ok", text="every account is a Unix login, told by the kernel")

@@ -1,0 +1,113 @@
+"""From a job and the cards it was given to the Spec that a shim runs (rules J1, J2, P2, P3, R2, R4)."""
+
+import os
+import pwd
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from gpuqueue.core.model import Attempt, Job
+from gpuqueue.core.restart import passed_over
+from gpuqueue.core.snapshot import Card
+from gpuqueue.engine.callers import database_groups
+from gpuqueue.wire.jobs import SubmitRequest
+from gpuqueue.wire.rundir import MARKER_ENV, Spec
+
+PINNING = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES")
+
+
+def build_spec(
+    job: Job,
+    attempt: Attempt,
+    request: SubmitRequest,
+    cards: Sequence[Card],
+    *,
+    pin: str,
+    log_cap_bytes: int,
+    card_environment: Mapping[str, str],
+) -> Spec:
+    """Everything the shim needs. `cards` are the attempt's, in the order that the job sees them."""
+    environment, notes = _environment(job, attempt, request, cards, pin)
+    environment.update(card_environment)
+    uid, gid, groups = _identity(job)
+    first = attempt.number == 1
+    return Spec(
+        job_id=job.id,
+        attempt=attempt.number,
+        marker=attempt.marker,
+        user=job.user,
+        uid=uid,
+        gid=gid,
+        groups=list(groups),
+        argv=list(request.command),
+        script=request.script,
+        script_name=request.script_name,
+        cwd=request.cwd,
+        env=environment,
+        umask=request.umask,
+        log_cap_bytes=log_cap_bytes,
+        containment="",  # the backend knows what this machine can do
+        cgroup=None,
+        checkpoint_dir=_absolute(request.checkpoint_dir, request.cwd),
+        checkpoint_command=request.checkpoint_command,
+        checkpoint_since=float(job.started_unix) if job.started_unix is not None else None,
+        checkpoint_exclude=list(passed_over(job)),
+        resume_fallback=_resume_path(request),
+        resume_latest=request.resume == "latest",
+        resume_arg=request.resume_arg,
+        first_attempt=first,
+        notes=notes,
+        mem_mib=request.mem_mib,
+        cpus=request.cpus,
+    )
+
+
+def _environment(
+    job: Job, attempt: Attempt, request: SubmitRequest, cards: Sequence[Card], pin: str
+) -> tuple[dict[str, str], list[str]]:
+    visible = ",".join(card.uuid if pin == "uuid" else str(card.index) for card in cards)
+    ours = {
+        "CUDA_VISIBLE_DEVICES": visible,
+        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+        # Container runtimes read this one; "void" is their word for no card at all.
+        "NVIDIA_VISIBLE_DEVICES": ",".join(card.uuid for card in cards) or "void",
+        "GQ_JOB_ID": str(job.id),
+        "GQ_ATTEMPT": str(attempt.number),
+        "GQ_RESTART_COUNT": str(job.restarts.total),
+        "GQ_VRAM_MIB": str(attempt.claim_mib),
+        "GQ_SUBMIT_DIR": request.cwd,
+        MARKER_ENV: attempt.marker,
+    }
+    checkpoint_dir = _absolute(request.checkpoint_dir, request.cwd)
+    if checkpoint_dir is not None:
+        ours["GQ_CHECKPOINT_DIR"] = checkpoint_dir
+    overridden = [
+        f"{name}={request.env[name]} of your shell is overridden with {ours[name]!r}"
+        for name in PINNING
+        if request.env.get(name) not in (None, ours[name])
+    ]
+    environment = dict(request.env)
+    if job.restarts.used_expandable_segments:
+        environment["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+    environment.update(ours)
+    return environment, overridden if attempt.number == 1 else []
+
+
+def _identity(job: Job) -> tuple[int, int, tuple[int, ...]]:
+    """Groups are read when the attempt starts, as a login would: leaving a group takes effect (J1)."""
+    try:
+        entry = pwd.getpwuid(job.uid)
+    except KeyError:
+        return job.uid, job.uid, ()
+    if job.uid == os.geteuid():  # without root the daemon's own groups are the only ones there are
+        return job.uid, os.getegid(), tuple(os.getgroups())
+    return job.uid, entry.pw_gid, database_groups(entry.pw_name, entry.pw_gid)
+
+
+def _absolute(path: str | None, cwd: str) -> str | None:
+    return None if path is None else os.path.normpath(Path(cwd) / path)
+
+
+def _resume_path(request: SubmitRequest) -> str | None:
+    if request.resume in (None, "latest"):
+        return None
+    return _absolute(request.resume, request.cwd)

@@ -1,0 +1,198 @@
+"""Settle what the backend reports: attempts that came alive, ended, or were never started.
+
+Level-triggered: the same code serves a tick, and the first tick after the daemon, the shim, both, or the machine
+died. Unknown changes nothing: it never frees a card, never kills, never deletes.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+
+from gpuqueue.core.decisions import Finish
+from gpuqueue.core.model import Attempt, AttemptPhase, Job
+from gpuqueue.core.readings import NodeReading, Probe, ProbeState, ProcessUse
+from gpuqueue.core.reasons import Reason, ReasonCode, sentence
+from gpuqueue.core.restart import AttemptEnd, after_end
+from gpuqueue.engine import enact
+from gpuqueue.engine.autopsy import Autopsy, examine
+from gpuqueue.engine.engine import Engine
+from gpuqueue.wire.states import JobState
+
+Probes = Mapping[tuple[int, int], Probe]
+
+
+def probe_all(engine: Engine) -> dict[tuple[int, int], Probe]:
+    return {
+        (attempt.job_id, attempt.number): engine.backend.probe(attempt.job_id, attempt.number)
+        for attempt in engine.store.held_attempts()
+    }
+
+
+def with_survivors(uses: Mapping[tuple[int, int], ProcessUse], probes: Probes) -> Mapping[tuple[int, int], ProcessUse]:
+    """`uses` with what survived the kill of attempts that have ended: it is theirs as long as it lives, charged to
+    their leases, and no stranger (Z3)."""
+    survivors = {
+        key: ProcessUse(pids=frozenset(probe.leftover_pids), cpu_ms=0, io_bytes=0)
+        for key, probe in probes.items()
+        if probe.leftover_pids and key not in uses
+    }
+    return {**uses, **survivors}
+
+
+def settle(engine: Engine, reading: NodeReading, uses: Mapping[tuple[int, int], ProcessUse], probes: Probes) -> None:
+    for attempt in engine.store.held_attempts():
+        key = (attempt.job_id, attempt.number)
+        with engine.only_this_job(attempt.job_id):
+            _settle_one(engine, attempt, probes[key], reading, uses.get(key))
+
+
+def _settle_one(engine: Engine, attempt: Attempt, probe: Probe, reading: NodeReading, use: ProcessUse | None) -> None:
+    if attempt.phase is AttemptPhase.RELEASING:
+        _release(engine, attempt, probe, reading, use)
+    elif probe.state is ProbeState.ABSENT and attempt.phase is AttemptPhase.STARTING:
+        _not_started(engine, attempt)
+    elif probe.state is ProbeState.ABSENT:
+        # Somebody removed its run directory. It did start, so it must never start again; should its processes live,
+        # their VRAM counts as foreign from now on.
+        _ended(engine, attempt, Probe(state=ProbeState.EXITED, lost=True))
+    elif probe.state is ProbeState.ALIVE:
+        _alive(engine, attempt, probe)
+    elif probe.state is ProbeState.EXITED:
+        _ended(engine, attempt, probe)
+        _release(engine, replace(attempt, phase=AttemptPhase.RELEASING), probe, reading, use)
+
+
+def _not_started(engine: Engine, attempt: Attempt) -> None:
+    """The daemon died between the lease and the shim, or the boot is over: start it now, or let it end."""
+    job = engine.store.job(attempt.job_id)
+    if job is None:
+        return
+    if attempt.boot_id != engine.boot_id:
+        _ended(engine, attempt, Probe(state=ProbeState.EXITED, old_boot=True, lost=True))
+    elif job.stop is not None:
+        _ended(engine, attempt, Probe(state=ProbeState.EXITED, stopped=True))
+    elif why := engine.failed_launches.pop((attempt.job_id, attempt.number), None):
+        _ended(engine, attempt, Probe(state=ProbeState.EXITED, failed_start=why))
+    else:
+        enact.launch(engine, job, attempt)
+
+
+def _alive(engine: Engine, attempt: Attempt, probe: Probe) -> None:
+    if attempt.phase is AttemptPhase.RUNNING:
+        return
+    job = engine.store.job(attempt.job_id)
+    if job is None:
+        return
+    running = replace(attempt, phase=AttemptPhase.RUNNING, resumed_from=probe.resumed_from)
+    state = JobState.STOPPING if job.state is JobState.STOPPING else JobState.RUNNING
+    with engine.store.transaction():
+        engine.store.save_attempt(running)
+        engine.store.save_job(
+            replace(
+                job,
+                state=state,
+                state_since=engine.clock.second,
+                resumed_from=probe.resumed_from,
+                started_unix=job.started_unix or attempt.started_unix,
+            ),
+            expect=job.state,
+        )
+
+
+def _ended(engine: Engine, attempt: Attempt, probe: Probe) -> None:
+    """The attempt is over: record how, and let core decide what becomes of the job."""
+    job = engine.store.job(attempt.job_id)
+    if job is None or job.state.ended:
+        return
+    autopsy = examine(engine, job, attempt, probe)
+    end = AttemptEnd(
+        exit_status=probe.exit_status,
+        signal=probe.signal,
+        lost=probe.lost,
+        failed_start=probe.failed_start,
+        stop=job.stop,
+        old_boot=probe.old_boot,
+        newest_step=probe.checkpoint_step,
+        resumed_from=probe.resumed_from,
+        cause=autopsy.cause,
+        advice=autopsy.advice,
+        peak_mib=attempt.peak_mib,
+    )
+    now = engine.clock.second
+    finish = after_end(job, end, engine.settings.policy, now)
+    ended_unix = int(probe.ended_unix or time.time())
+    outcome = _outcome(probe, job, autopsy)
+    with engine.store.transaction():
+        engine.store.save_attempt(
+            replace(
+                attempt,
+                phase=AttemptPhase.RELEASING,
+                ended_unix=ended_unix,
+                exit_status=probe.exit_status,
+                exit_signal=probe.signal,
+                outcome=outcome,
+                resumed_from=probe.resumed_from,
+            )
+        )
+        enact.finish(engine, job, attempt, finish, ended_unix=ended_unix, probe=probe)
+    _announce(engine, job, attempt, finish, outcome)
+
+
+def _outcome(probe: Probe, job: Job, autopsy: Autopsy) -> str:
+    """How the attempt ended, in one sentence."""
+    if probe.old_boot:
+        reason = Reason(ReasonCode.REBOOT)
+    elif job.stop is not None:
+        reason = job.stop.reason
+    elif probe.failed_start:
+        reason = Reason(ReasonCode.FAILED_START, {"why": probe.failed_start})
+    elif probe.lost:
+        reason = Reason(ReasonCode.LOST, {"why": "the process that watched it died"})
+    elif probe.signal is not None:
+        reason = Reason(ReasonCode.SIGNALLED, {"signal": enact.signal_name(probe.signal)})
+    elif probe.exit_status:
+        reason = Reason(ReasonCode.EXITED, {"status": probe.exit_status})
+    else:
+        reason = Reason(ReasonCode.SUCCEEDED)
+    said = sentence(reason)
+    return f"{said}: {autopsy.headline}" if autopsy.headline else said
+
+
+def _announce(engine: Engine, job: Job, attempt: Attempt, finish: Finish, outcome: str) -> None:
+    text = f"job {job.id} attempt {attempt.number} ended: {outcome}"
+    if finish.state is JobState.BACKOFF and finish.not_before is not None:
+        text += f"; next try in {max(0, finish.not_before - engine.clock.second)} s"
+    elif finish.state.ended and sentence(finish.reason) != outcome:
+        text += f"; {finish.state}: {sentence(finish.reason)}"
+    engine.event("ended" if finish.state.ended else "requeued", "gpuqueued", text, job.id)
+
+
+def _release(engine: Engine, attempt: Attempt, probe: Probe, reading: NodeReading, use: ProcessUse | None) -> None:
+    """Z3: the lease ends when nothing of the attempt is left, neither as a process nor on a card."""
+    if probe.state is ProbeState.UNKNOWN:
+        return
+    if reading.fault is not None and attempt.cards:
+        return  # cannot be measured now
+    pids = set(probe.leftover_pids) | set(use.pids if use is not None else ())
+    holding = sorted(
+        process.pid
+        for card in reading.cards
+        if card.uuid in attempt.cards
+        for process in card.processes or ()
+        if process.pid in pids
+    )
+    # The store may have moved since the caller looked.
+    current = next(a for a in engine.store.attempts(attempt.job_id) if a.number == attempt.number)
+    if current.phase is not AttemptPhase.RELEASING:
+        return
+    left = sorted(set(probe.leftover_pids) | set(holding))
+    if not left:
+        engine.store.save_attempt(replace(current, phase=AttemptPhase.ENDED, flagged=None))
+        return
+    flag = (
+        f"process {', '.join(map(str, left))} of job {attempt.job_id} survives SIGKILL: its VRAM stays charged, "
+        "and only a reset or a reboot may free it"
+    )
+    if current.flagged != flag:
+        engine.store.save_attempt(replace(current, flagged=flag))
+        engine.event("unkillable", "gpuqueued", flag, attempt.job_id)

@@ -1,0 +1,173 @@
+"""Use case: submit a job. Refuses what could never run (Q5), makes one job of a retried request (J5)."""
+
+import os
+import shlex
+import signal
+from pathlib import Path
+
+from gpuqueue.core.admit import refusal
+from gpuqueue.core.model import Ask, Job
+from gpuqueue.core.reasons import sentence
+from gpuqueue.engine.callers import Caller, named_user
+from gpuqueue.engine.engine import Engine
+from gpuqueue.engine.observe import account, unix_now
+from gpuqueue.wire.errors import ErrorCode, GpuqueueError
+from gpuqueue.wire.jobs import SubmitRequest
+from gpuqueue.wire.states import JobState
+from gpuqueue.wire.units import MAX_VRAM_MIB, format_seconds
+
+MAX_NAME = 200
+MAX_COMMAND = 1000
+MAX_GPUS = 64
+
+
+def submit(engine: Engine, caller: Caller, request: SubmitRequest) -> tuple[Job, bool, list[str]]:
+    """(the job, whether it is new, what the submitter should know). Raises GpuqueueError: INVALID for a request
+    that is wrong in itself, REFUSED for one that could never run here, with the number in the way."""
+    owner = _owner(caller, request)
+    account_name = account_of(engine, owner, request.account)
+    notes: list[str] = []
+    _check(request)
+    ask = _ask(engine, request, notes)
+    engine.require_cards()
+    resolved, _ = account(engine, account_name, engine.snapshot.cards)
+    refused = refusal(ask, resolved, engine.snapshot.cards, engine.settings.policy)
+    if refused is not None:
+        raise GpuqueueError(ErrorCode.REFUSED, sentence(refused), "see `gq gpus` and `gq quota`", dict(refused.fields))
+    now = engine.clock.second
+    job = Job(
+        id=0,
+        user=owner.user,
+        uid=owner.uid,
+        account=account_name,
+        ask=ask,
+        state=JobState.QUEUED,
+        state_since=now,
+        queued_at=now,
+        submitted_unix=unix_now(),
+        claim_mib=ask.claim_mib,
+        name=request.name or _default_name(request),
+        command=_command(request),
+    )
+    with engine.store.transaction():
+        stored, new = engine.store.add_job(job, request)
+        if new:
+            acting = f" (asked by {caller.user})" if caller.uid != owner.uid else ""
+            engine.event("submitted", caller.user, f"job {stored.id} submitted for {account_name}{acting}", stored.id)
+    return stored, new, notes
+
+
+def account_of(engine: Engine, owner: Caller, named: str | None) -> str:
+    """A3: the account is the user, except where people share one login."""
+    shared = owner.user in engine.settings.shared_logins or engine.daemon_uid != 0
+    if named is None:
+        return owner.user
+    if not named or len(named) > MAX_NAME or not named.isprintable() or any(c in named for c in "/\\ ,;"):
+        raise GpuqueueError(ErrorCode.INVALID, f"account {named!r} is not a name", "use letters, digits, '.', '_', '-'")
+    if not shared and named != owner.user:
+        raise GpuqueueError(
+            ErrorCode.NOT_PERMITTED,
+            f"account {named!r} refused: your account is your login, {owner.user}",
+            "accounts can be named only under a shared login (shared_logins in the daemon's configuration)",
+        )
+    return named
+
+
+def _owner(caller: Caller, request: SubmitRequest) -> Caller:
+    if request.as_user is None or request.as_user == caller.user:
+        return caller
+    if not caller.admin:
+        raise GpuqueueError(
+            ErrorCode.NOT_PERMITTED, f"only an admin may submit as {request.as_user!r}", "leave out --as"
+        )
+    return named_user(request.as_user)
+
+
+def _check(request: SubmitRequest) -> None:
+    """What no type can say. One clear line each."""
+
+    def refuse(message: str, hint: str) -> None:
+        raise GpuqueueError(ErrorCode.INVALID, message, hint)
+
+    if request.script is None and not request.command:
+        refuse("nothing to run", "give a script, or a command after --")
+    if not request.idempotency_key or len(request.idempotency_key) > MAX_NAME:
+        refuse("idempotency_key must have 1 to 200 characters", "send a random one")
+    if not Path(request.cwd).is_absolute():
+        refuse(f"cwd {request.cwd!r} is not absolute", "send the absolute path")
+    if not 0 <= request.vram_mib <= MAX_VRAM_MIB:
+        refuse(f"vram {request.vram_mib} MiB is not a size a card could have", "write for example --vram 22G")
+    if not 0 <= request.umask <= 0o777:
+        refuse(f"umask {request.umask} is not between 0 and 0o777", "send the shell's umask")
+    if request.vram_mib and not 1 <= request.gpus <= MAX_GPUS:
+        refuse(f"--gpus {request.gpus} is not between 1 and {MAX_GPUS}", "for a job without a card write --vram 0")
+    for label, value, least in (
+        ("time", request.time_s, 1),
+        ("grace", request.grace_s, 0),
+        ("mem", request.mem_mib, 1),
+        ("cpus", request.cpus, 1),
+    ):
+        if value is not None and not least <= value < 2**31:
+            refuse(f"--{label} {value} is out of range", f"at least {least}")
+    texts = [*request.command, request.script or "", request.cwd, request.name or ""]
+    texts += [*request.env, *request.env.values()]
+    texts += [t for t in (request.checkpoint_dir, request.checkpoint_command, request.resume, request.resume_arg) if t]
+    if any("\0" in text for text in texts):
+        refuse("a NUL byte cannot be passed to a program", "remove it from the command, its arguments or environment")
+    if any(not name or "=" in name for name in request.env):
+        refuse("an environment variable has no name, or one with '='", "unset it")
+    if len(request.name or "") > MAX_NAME:
+        refuse(f"--name is longer than {MAX_NAME} characters", "shorten it")
+    if any(index < 0 for index in request.gpu_indexes):
+        refuse("--gpu takes indexes from 0", "see `gq gpus`")
+    _signal_number(request.signal)
+
+
+def _signal_number(name: str) -> signal.Signals:
+    try:
+        return signal.Signals[name]
+    except KeyError:
+        raise GpuqueueError(
+            ErrorCode.INVALID, f"--signal {name!r} is no signal", "write for example SIGTERM or SIGUSR1"
+        ) from None
+
+
+def _ask(engine: Engine, request: SubmitRequest, notes: list[str]) -> Ask:
+    limits = engine.settings.policy.limits
+    limit_s = limits.default_s if request.time_s is None else request.time_s
+    if limit_s > limits.max_s:
+        raise GpuqueueError(
+            ErrorCode.REFUSED,
+            f"--time {format_seconds(limit_s)} is over the most this node allows, {format_seconds(limits.max_s)}",
+            f"ask for --time {format_seconds(limits.max_s)} or less, and write checkpoints",
+        )
+    grace_s = limits.default_grace_s if request.grace_s is None else request.grace_s
+    if grace_s > limits.max_grace_s:
+        notes.append(f"grace is {format_seconds(limits.max_grace_s)}, the most this node allows")
+        grace_s = limits.max_grace_s
+    return Ask(
+        job_class=request.job_class,
+        claim_mib=request.vram_mib,
+        cards=request.gpus if request.vram_mib else 0,
+        gpu_type=request.gpu_type,
+        gpu_indexes=tuple(sorted(set(request.gpu_indexes))),
+        exclusive=request.exclusive,
+        interactive=request.interactive,
+        borrow=request.borrow,
+        grow=request.grow,
+        restart=request.restart,
+        limit_s=limit_s,
+        grace_s=grace_s,
+        stop_signal=_signal_number(request.signal).name,
+        has_checkpoints=request.checkpoint_dir is not None or request.checkpoint_command is not None,
+    )
+
+
+def _command(request: SubmitRequest) -> str:
+    words = [request.script_name or "script", *request.command] if request.script is not None else request.command
+    return shlex.join(words)[:MAX_COMMAND]
+
+
+def _default_name(request: SubmitRequest) -> str:
+    first = request.script_name or (request.command[0] if request.command else "job")
+    return (os.path.basename(first) or "job")[:MAX_NAME]  # noqa: PTH119 - a name, not a path of this machine

@@ -1,0 +1,239 @@
+"""What travels between `gq` and the daemon: requests and views, the same dataclasses at both ends.
+
+`__pydantic_config__` is read by the daemon's FastAPI alone: unknown fields are refused, and `job_class`
+travels as `class`, which Python cannot spell as a field name.
+"""
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeVar
+
+from gpuqueue.wire.states import JobClass, JobState, RestartMode
+
+
+def _wire_name(name: str) -> str:
+    return "class" if name == "job_class" else name
+
+
+STRICT: dict[str, Any] = {"extra": "forbid", "alias_generator": _wire_name, "populate_by_name": False}
+
+T = TypeVar("T")
+
+
+def to_json(record: Any) -> Any:
+    """A dataclass as plain JSON values, under the names that travel."""
+    if dataclasses.is_dataclass(record) and not isinstance(record, type):
+        return {_wire_name(f.name): to_json(getattr(record, f.name)) for f in dataclasses.fields(record)}
+    if isinstance(record, dict):
+        return {str(key): to_json(value) for key, value in record.items()}
+    if isinstance(record, (list, tuple)):
+        return [to_json(value) for value in record]
+    return record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmitRequest:
+    """A job as asked for. Exactly one of `script` and `command` is what runs: with `script`, its text is
+    kept as submitted and `command` holds its arguments."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    idempotency_key: str
+    vram_mib: int
+    command: list[str]
+    cwd: str
+    env: dict[str, str]
+    script: str | None = None
+    script_name: str | None = None
+    umask: int = 0o022
+    name: str | None = None
+    job_class: JobClass = JobClass.TRAIN
+    gpus: int = 1
+    gpu_type: str | None = None
+    gpu_indexes: list[int] = field(default_factory=list)
+    exclusive: bool = False
+    time_s: int | None = None
+    signal: str = "SIGTERM"
+    grace_s: int | None = None
+    mem_mib: int | None = None
+    cpus: int | None = None
+    interactive: bool = False
+    borrow: bool = True
+    restart: RestartMode = RestartMode.ON_FAILURE
+    checkpoint_dir: str | None = None
+    checkpoint_command: str | None = None
+    resume: str | None = None
+    resume_arg: str | None = None
+    grow: bool = False
+    account: str | None = None
+    as_user: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobView:
+    """One line of `gq status`, and the documented, stable fields of its `--json`. Times are unix seconds;
+    `state_s` is how long the job has been in its state."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    id: int
+    name: str
+    user: str
+    account: str
+    job_class: JobClass
+    state: JobState
+    reason: str  # one sentence, "" while there is nothing to say
+    reason_code: str
+    vram_mib: int
+    cards: list[int]
+    gpus: int
+    attempt: int  # 1 for the first; 0 before it
+    restarts: int
+    used_vram_mib: int | None  # measured now; None where nothing runs or the driver hides it
+    peak_vram_mib: int | None
+    borrowed_mib: int
+    exit_code: int | None  # the script's own status, 128 + n after signal n; None while open or when lost
+    resumed_from: str | None
+    submitted_at: int
+    started_at: int | None
+    ended_at: int | None
+    state_s: int
+    ran_s: int
+    limit_s: int | None
+    command: str
+    expected_start_at: int | None = None
+    wait_status: int | None = None  # what `gq wait` exits with, once the job has ended
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptView:
+    number: int
+    cards: list[int]
+    started_at: int
+    ended_at: int | None
+    exit_code: int | None
+    outcome: str  # one sentence: how it ended, or what it is doing
+    resumed_from: str | None
+    peak_vram_mib: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventView:
+    id: int
+    at: int
+    kind: str
+    job_id: int | None
+    actor: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobDetail:
+    job: JobView
+    attempts: list[AttemptView]
+    events: list[EventView]
+    settings: dict[str, str]  # what was asked for, as label -> text
+    checkpoint: str | None
+    log_path: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submitted:
+    job: JobView
+    notes: list[str]  # what the submitter should know, a sentence each
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrangerView:
+    pid: int
+    user: str
+    command: str
+    used_mib: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantView:
+    job_id: int
+    user: str
+    job_class: JobClass
+    claim_mib: int
+    charge_mib: int
+    used_mib: int | None
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CardView:
+    index: int
+    uuid: str
+    name: str
+    pci_bus_id: str
+    simulated: bool
+    capacity_mib: int
+    held_back_mib: int
+    charged_mib: int
+    foreign_mib: int
+    used_mib: int
+    free_to_claim_mib: int  # what a light job and a train job could claim between them: C - T - L - F
+    free_for_train_mib: int
+    gpu_percent: int | None
+    temperature_c: int | None
+    drained: str | None
+    notes: list[str]
+    tenants: list[TenantView]
+    strangers: list[StrangerView]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaView:
+    account: str
+    train_mib: int
+    light_mib: int
+    train_used_mib: int
+    light_used_mib: int
+    source: str  # "set for the user", "group NAME", "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaChange:
+    """None leaves a class as it is."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    train_mib: int | None = None
+    light_mib: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeepRequest:
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    extend_s: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckView:
+    """One line of `gq doctor`: level is ok, note, warn or fail."""
+
+    name: str
+    level: str
+    text: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeView:
+    version: str
+    api: int
+    simulated: bool
+    host: str
+    boot_id: str
+    pid: int
+    user: str  # who asks, as the kernel reported it
+    account: str
+    admin: bool
+    containment: str
+    cards: list[CardView]
+    queued: int
+    running: int
