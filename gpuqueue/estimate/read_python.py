@@ -13,6 +13,7 @@ from gpuqueue.estimate.reading import (
     deepspeed,
     dropout,
     finish,
+    flag,
     method,
     names,
     number,
@@ -35,9 +36,12 @@ LORA: dict[str, Reader] = {
     "lora_dropout": dropout,
     "target_modules": targets,
     "modules_to_save": names("modules_to_save"),
+    "use_gradient_checkpointing": flag("checkpointing"),  # Unsloth's get_peft_model
 }
+TRAINERS = {"Trainer", *(name.replace("Config", "Trainer") for name in TRL_CONFIGS)}
 LOADERS = {"from_pretrained"}
 KBIT_PREPARATION = "prepare_model_for_kbit_training"
+READ = {*ARGUMENTS, *TRAINERS, "LoraConfig", "BitsAndBytesConfig", KBIT_PREPARATION}
 UNKNOWN = object()
 
 
@@ -53,11 +57,9 @@ def read_python(text: str, path: Path) -> Reading:
     seen: dict[str, dict[str, Any]] = {}
     for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
         name = _called(call)
-        if (
-            name in ARGUMENTS
-            or name in ("LoraConfig", "BitsAndBytesConfig", KBIT_PREPARATION)
-            or _loads_model(call)
-        ):
+        if name == "get_peft_model" and any(keyword.arg == "r" for keyword in call.keywords):
+            name = "LoraConfig"  # Unsloth takes LoRA's settings here
+        if name in READ or _loads_model(call):
             seen.setdefault(name, {}).update(_keywords(call, constants, reading, name))
     if not seen:
         raise UnreadableConfigError(
@@ -69,9 +71,11 @@ def read_python(text: str, path: Path) -> Reading:
 
 def _interpret(reading: Reading, seen: dict[str, dict[str, Any]]) -> None:
     loaded = seen.get("from_pretrained", {})
-    if isinstance(loaded.get("model"), str):
-        reading.model = loaded["model"]
-        reading.read.append(f"from_pretrained({reading.model!r})")
+    for name in ("from_pretrained", *sorted(TRAINERS)):
+        named = seen.get(name, {}).get("model")
+        if isinstance(named, str) and reading.model is None:
+            reading.model = named
+            reading.read.append(f"{name}({named!r})")
     take_all(reading, loaded, TRAINER, "from_pretrained.")
     for name in sorted(ARGUMENTS & seen.keys()):
         take_all(reading, seen[name], TRAINER, f"{name}.")

@@ -138,8 +138,9 @@ def _llama_factory(document: dict[str, Any]) -> Reading:
         reading.assume("gradient checkpointing, which LLaMA-Factory turns on unasked", checkpointing=True)
     reading.assume("cut-off length 2048, LLaMA-Factory's default", seq_len=2048)
     reading.assume("batch of 8 a device, Trainer's default", batch=8)
-    reading.assume("LoRA on all linear layers, LLaMA-Factory's default", targets=("all-linear",))
-    reading.assume("LoRA rank 8, LLaMA-Factory's default", rank=8)
+    if reading.fields["method"] != "full":
+        reading.assume("LoRA on all linear layers, LLaMA-Factory's default", targets=("all-linear",))
+        reading.assume("LoRA rank 8, LLaMA-Factory's default", rank=8)
     return finish(reading)
 
 

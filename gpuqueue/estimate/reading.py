@@ -205,8 +205,13 @@ def assume_trl(reading: Reading) -> None:
     """Defaults of TRL's configurations, where they differ from Trainer's."""
     reading.assume("gradient checkpointing, TRL's default", checkpointing=True)
     reading.assume("bf16 autocast, TRL's default", compute="bf16", autocast=True)
+    if reading.fields.get("trainer") == "grpo":
+        if "prompt_len" in reading.fields:
+            reading.fields["seq_len"] = reading.fields.pop("prompt_len")
+        reading.assume("prompts of 512 tokens, TRL's default", seq_len=512)
+        reading.assume("completions of 256 tokens, TRL's default", completion_len=256)
     reading.assume("sequences of 1024 tokens, TRL's default", seq_len=1024)
-    if reading.fields.get("method") == "full":
+    if reading.fields.get("method") == "full" and reading.fields.get("trainer", "sft") == "sft":
         reading.assume("loss in chunks, TRL's default without PEFT", loss="chunked")
 
 

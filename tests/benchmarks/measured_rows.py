@@ -31,7 +31,7 @@ TORCHTUNE_STEPS = (
     ("8-bit adamw", {"optimizer": "adamw_8bit"}),
 )
 # Facts of a quantised repository's own quantize_config.json.
-GROUP_SIZE = {"TheBloke/Mixtral-8x7B-Instruct-v0.1-GPTQ": 0}
+GROUP_SIZE = {"TheBloke/Mixtral-8x7B-Instruct-v0.1-GPTQ": 0, "TheBloke/Llama-2-70B-GPTQ": 0}
 
 
 @dataclass
