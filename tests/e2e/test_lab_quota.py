@@ -90,7 +90,11 @@ def test_a_quota_set_by_an_admin_counts_without_a_restart_and_by_nobody_else(
         # Lowered, it stops nothing that runs (Q8), and counts from the next start on; unset, the default is back.
         lab.gq("quota", "set", a.name, "--train", "1G", user=admin.name)
         shown = {q["account"]: q for q in json.loads(lab.gq("quota", "--json").stdout)}[a.name]
-        assert (shown["train_mib"], shown["train_used_mib"], shown["source"]) == (1024, 21 * 1024, "train set for the user, light default")
+        assert (shown["train_mib"], shown["train_used_mib"], shown["source"]) == (
+            1024,
+            21 * 1024,
+            "train set for the user, light default",
+        )
         assert lab.gq("submit", "--vram", "2G", *HOLD, user=a.name, check=False).returncode == 1
         assert {lab.job(job)["state"] for job in (runs, waits)} == {"running"}
         lab.gq("quota", "unset", a.name, user=admin.name)

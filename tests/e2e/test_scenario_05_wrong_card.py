@@ -44,7 +44,9 @@ def test_a_job_sees_the_card_that_it_was_given_and_no_other(node: Node) -> None:
         node.until(lambda job=job: "holding" in node.logs(job), f"job {job} holds its VRAM")
         assert node.job(job)["cards"] == [index]
         assert seen(node, job) == [listed[index]["pci_bus_id"]]
-    node.until(lambda: [card["used_mib"] for card in gpus(node)] == [3072] * 3, "each card is measured to hold its job's")
+    node.until(
+        lambda: [card["used_mib"] for card in gpus(node)] == [3072] * 3, "each card is measured to hold its job's"
+    )
     for index, card in enumerate(gpus(node)):
         assert [(t["job_id"], t["used_mib"]) for t in card["tenants"]] == [(jobs[index], 3072)]
         assert card["strangers"] == []

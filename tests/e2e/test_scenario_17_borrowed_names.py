@@ -36,7 +36,9 @@ def test_a_job_has_its_submitters_ids_whatever_user_says(node: Node, people: lis
         uid, gid, groups, real_uid, *status = node.logs(job).splitlines()
         assert (int(uid), int(gid), int(real_uid)) == (a.uid, a.gid, a.uid)
         assert {int(group) for group in groups.split()} == set(a.groups)
-        ids = {line.split(":")[0]: line.split()[1:] for line in status if line.startswith(("Uid", "Gid", "Groups", "Cap"))}
+        ids = {
+            line.split(":")[0]: line.split()[1:] for line in status if line.startswith(("Uid", "Gid", "Groups", "Cap"))
+        }
         assert set(ids["Uid"]) == {str(a.uid)}
         assert set(ids["Gid"]) == {str(a.gid)}
         assert "0" not in ids["Groups"]

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests import nvml_standin
 from tests.e2e.node import SIMJOB, Node
+from tests.e2e.real_cards import RealCards
+from tests.nvml_standin import StandInCard
 
 pytestmark = pytest.mark.e2e
 
@@ -36,9 +37,9 @@ def test_a_job_without_vram_sees_no_card_and_waits_for_none(node: Node) -> None:
     assert node.card()["strangers"] == []
 
 
-def test_cuda_itself_finds_no_device(make_nvml_node: Callable[..., Node], open_path: Path) -> None:
-    nvml_standin.write_cards(open_path / "cards", [nvml_standin.StandInCard(uuid="GPU-1", bus="00000000:01:00.0")])
-    node = make_nvml_node().start()
+def test_cuda_itself_finds_no_device(make_node: Callable[..., Node], open_path: Path) -> None:
+    card = StandInCard(uuid="GPU-1", bus="00000000:01:00.0", simdir=open_path / "sim")
+    node = RealCards(make_node, open_path, [card]).node.start()
     found = {
         vram: node.submit("--vram", vram, "--", sys.executable, "-c", CUDA_INIT, env=SHELL) for vram in ("0", "1G")
     }

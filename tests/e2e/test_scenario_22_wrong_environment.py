@@ -83,7 +83,12 @@ def test_the_submitting_environment_is_in_no_view(node: Node) -> None:
     job = node.submit("--vram", "1G", "--", "sh", "-c", "echo $TOKEN", env={"TOKEN": secret})
     assert node.wait(job) == 0
     assert secret in node.logs(job)
-    for words in (["show", str(job)], ["show", str(job), "--json"], ["status", "--all", "--json"], ["events", "--json"]):
+    for words in (
+        ["show", str(job)],
+        ["show", str(job), "--json"],
+        ["status", "--all", "--json"],
+        ["events", "--json"],
+    ):
         assert secret not in node.gq(*words).stdout
     for name in ("gpuqueue.db", "gpuqueue.db-wal", "runs/1.1/spec.json"):
         assert stat.S_IMODE((node.state / name).stat().st_mode) & 0o077 == 0

@@ -103,7 +103,9 @@ def test_a_home_that_root_cannot_read_does_not_matter(
     make_node: Callable[..., Node], people: list[Account], open_path: Path
 ) -> None:
     a, _ = people
-    node = make_node(config='[daemon]\nsample = "1s"\n[restart]\nbackoff_base = "1s"\n', under=ROOT_WITHOUT_PASSES).start()
+    node = make_node(
+        config='[daemon]\nsample = "1s"\n[restart]\nbackoff_base = "1s"\n', under=ROOT_WITHOUT_PASSES
+    ).start()
     script = a.home / "train.sh"
     script.write_text(
         "pwd; cat data; umask; touch saved\n"
