@@ -48,7 +48,7 @@ def _print_table(directory: Path, verdicts: list[Verdict], picked: str | None) -
         step = "-" if one.step is None else one.step
         mark = "  <- newest complete" if one.path == picked else ""
         size, when = _size(one.size_bytes), _when(one.completed_at)
-        click.echo(f"{step:>9}  {one.layout or '-':11}  {size:>9}  {when:16}  {name}{mark}")
+        click.echo(f"{step:>9}  {one.layout or '-':11}  {size:>9}  {when:16}  {click.format_filename(name)}{mark}")
         if one.reason is not None:
             click.echo(f"{'':9}  not usable: {one.reason}")
 

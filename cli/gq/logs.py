@@ -39,7 +39,7 @@ def _print_all(job: int, attempt: int | None, offset: int) -> int:
         piece = read_piece(job, attempt, offset)
         if piece.attempt == 0:
             print(f"gq: {plain(standing(client.get(f'/v1/jobs/{job}/why')))}; it has not started", file=sys.stderr)
-        write(piece, offset)
+        write(piece)
         if not piece.data or piece.next_offset >= piece.size:
             return DONE
         attempt, offset = piece.attempt or None, piece.next_offset
@@ -49,9 +49,9 @@ def _start(job: int, attempt: int | None, lines: int | None) -> int:
     """The offset at which the last `lines` lines begin; 0 for all of them."""
     if lines is None:
         return 0
-    look = FIRST_LOOK
+    size, look = read_piece(job, attempt, 0, limit=1).size, FIRST_LOOK
     while True:
-        piece = read_piece(job, attempt, -look, limit=look)
+        piece = read_piece(job, attempt, max(size - look, 0), limit=look)
         start = _last_lines(piece, lines)
         if start is not None or piece.offset == 0 or look >= PIECE:
             return piece.offset if start is None else start

@@ -27,7 +27,8 @@ def run(arguments: list[str]) -> int:
 
 
 def _run(arguments: list[str]) -> int:
-    if arguments in ([], ["status"]):  # what people type all day goes without click, half of its start-up time
+    completing = "_GQ_COMPLETE" in os.environ  # the shell asks click, with no arguments
+    if arguments in ([], ["status"]) and not completing:  # typed all day: goes without click, half the start-up time
         from gq.overview import print_overview
 
         print_overview()

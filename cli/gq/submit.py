@@ -94,6 +94,8 @@ def command(
     """
     if not words:
         raise usage("nothing to run", "gq submit --vram 22G train.sh, or: gq submit --vram 22G -- python train.py")
+    if attach and as_json:
+        raise usage("--attach prints the job's log: --json does not go with it")
     request = _request(ctx, list(words), asked)
     try:
         submitted = client.ask_again("POST", "/v1/jobs", to_json(request))

@@ -34,7 +34,7 @@ class Launcher:
 
     def __init__(self, runs_dir: Path, asked: str) -> None:
         self._runs_dir = runs_dir
-        self._cgroups = cgroups.find_base(runs_dir) if asked in (AUTO, "cgroup") else None
+        self._cgroups: Path | None = None
         self.containment = self._choose(asked)
         self._launches: dict[Key, _Launch] = {}
 
@@ -42,9 +42,9 @@ class Launcher:
         """The specification with what is to hold its processes."""
         cgroup = None
         if self.containment == "systemd":
-            cgroup = systemd.cgroup_of(self._unit(spec))
+            cgroup = systemd.cgroup_of(self._name(spec))
         elif self._cgroups is not None:
-            cgroup = str(self._cgroups / f"{spec.job_id}.{spec.attempt}")
+            cgroup = str(self._cgroups / self._name(spec))
         return replace(spec, containment=self.containment, cgroup=cgroup)
 
     def start(self, spec: Spec, run_dir: Path) -> int:
@@ -82,7 +82,7 @@ class Launcher:
     def _launch(self, spec: Spec, run_dir: Path, adopts: bool) -> int:
         command = [*_PYTHON, str(_SHIM), *(["--adopt"] if adopts else []), str(run_dir)]
         if spec.containment == "systemd":
-            unit = self._unit(spec) + ("-adopter" if adopts else "")
+            unit = self._name(spec) + ("-adopter" if adopts else "")
             command = systemd.command(unit, spec, run_dir / ERRORS, command)
         with (run_dir / ERRORS).open("ab") as errors:
             process = subprocess.Popen(
@@ -98,15 +98,20 @@ class Launcher:
         return process.pid
 
     def _choose(self, asked: str) -> str:
-        offered = {"systemd": systemd.available(), "cgroup": self._cgroups is not None, "session": True}
-        there = [kind for kind, offers in offered.items() if offers]
-        if asked != AUTO and asked not in there:
+        """The best first. A cgroup is made only where it is to be used: where systemd runs, they are systemd's."""
+        if asked in (AUTO, "systemd") and systemd.available():
+            return "systemd"
+        if asked in (AUTO, "cgroup"):
+            self._cgroups = cgroups.find_base()
+            if self._cgroups is not None:
+                return "cgroup"
+        if asked not in (AUTO, "session"):
             raise GpuqueueError(
                 ErrorCode.UNAVAILABLE,
                 f"containment {asked!r} is not to be had on this machine",
-                hint=f"it offers {', '.join(there)}; {AUTO!r} takes the best",
+                hint=f"{AUTO!r} takes the best that there is; 'session' is to be had everywhere",
             )
-        return there[0] if asked == AUTO else asked
+        return "session"
 
-    def _unit(self, spec: Spec) -> str:
+    def _name(self, spec: Spec) -> str:
         return f"gq-{spec.job_id}-{spec.attempt}-{cgroups.name_of(self._runs_dir)}"

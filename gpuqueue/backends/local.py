@@ -44,6 +44,7 @@ from gpuqueue.wire.rundir import (
     UnreadableRecord,
     create_record,
     read_record,
+    reserve,
     write_record,
 )
 
@@ -77,6 +78,8 @@ class LocalBackend:
             if not self._may_start(run_dir):
                 return
             spec = self._launcher.contained(spec)
+            reserve(run_dir / STOP)
+            reserve(run_dir / EXIT)
             write_record(run_dir / SPEC, spec)
             self._watch_pid(self._launcher.start(spec, run_dir))
         except (OSError, UnreadableRecord) as error:

@@ -8,6 +8,8 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
+from gpuqueue.checkpoints.listing import entry_at
+
 MAX_LOOKED_AT = 100_000
 MAX_DEPTH = 4
 MAX_PEEK = 200
@@ -19,10 +21,11 @@ _STEP = re.compile(
 _SAVE = re.compile(r"(?:^|[^a-z])(?:checkpoint|chkpt|ckpt|ck|chk)[-_=.]?(\d{1,15})(?!\d)", re.I)
 _EPOCH = re.compile(r"(?:^|[^a-z])(?:epochs?|ep)[-_=.]?(\d{1,15})(?!\d)", re.I)
 _FAIRSEQ = re.compile(r"^checkpoint_\d+_(\d{1,15})$")
+_WORDED = (_FAIRSEQ, _STEP, _SAVE, _EPOCH)
 _BARE = re.compile(r"^(?:.*[-_.]|[a-z]*(?=\d{4}))?(\d{1,15})$", re.IGNORECASE)
 # Files of one directory whose names differ in these words only are the parts of one checkpoint.
 _ROLE = re.compile(
-    r"model|net_?[gd]|generator|discriminator|optimizer|optim|opt|scheduler|ema|scaler|lora|adapter|weights|rng",
+    r"model|net_?[gd]|generator|discriminator|optimizer|optim|opt|scheduler|ema|scaler|lora|adapter|weights|state|rng",
     re.IGNORECASE,
 )
 _TENSORFLOW = re.compile(r"^(.+)\.(?:index|data-\d{5}-of-\d{5})$")
@@ -39,7 +42,7 @@ STATE_SUFFIXES = frozenset(
     {".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".npz", ".npy", ".pkl", ".pickle", ".tar", ".distcp"}
     | {".msgpack", ".h5", ".hdf5", ".keras", ".pdparams", ".pdopt", ".eqx", ".nemo"}
 )
-# A directory named by a bare number is a checkpoint only if it holds one of these.
+# A directory whose name says nothing is a checkpoint only if it holds one of these.
 _MARKERS = frozenset(
     {
         "_CHECKPOINT_METADATA",
@@ -63,6 +66,7 @@ class Claim:
     in_epochs: bool
     series: str
     certain: bool = True  # the name says "step" or the like; else the contents may know better
+    worded: bool = True  # the name says what it is; a bare number may be that of a cached sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +92,11 @@ class Found:
 
 def claim_of(stem: str, strict: bool) -> Claim | None:
     """The step that a name claims. `strict` takes no number without a word such as step or checkpoint."""
-    for pattern in (_FAIRSEQ, _STEP, _SAVE, _EPOCH) if strict else (_FAIRSEQ, _STEP, _SAVE, _EPOCH, _BARE):
+    for pattern in _WORDED if strict else (*_WORDED, _BARE):
         if match := pattern.search(stem):
             certain = pattern in (_FAIRSEQ, _STEP)
-            return Claim(int(match[1]), pattern is _EPOCH, series_of(stem), certain)
+            worded = pattern is not _BARE or bool(_ROLE.search(stem))
+            return Claim(int(match[1]), pattern is _EPOCH, series_of(stem), certain, worded)
     return None
 
 
@@ -103,6 +108,8 @@ def series_of(stem: str) -> str:
 def find(directory: str, most: int = MAX_LOOKED_AT) -> Found:
     """Looks level by level, MAX_DEPTH deep, at `most` so many names; never raises."""
     found = Found([], [])
+    if _holds_marker(directory):  # saved in place, without a number
+        found.candidates.append(Candidate(directory, claim_of(PurePath(directory).name, strict=True)))
     level, looked_at = [directory], 0
     for depth in range(MAX_DEPTH + 1):
         below: list[str] = []
@@ -205,6 +212,8 @@ def _named_by_latest(here: str, items: list[os.DirEntry[str]]) -> str | None:
 
 def read_line(path: str) -> str | None:
     """The text of a small pointer file (`latest`, `latest_checkpointed_iteration.txt`), stripped."""
+    if entry_at(path) is None:
+        return None  # a named pipe would be waited for
     try:
         with Path(path).open(encoding="utf-8", errors="replace") as file:
             return file.read(4096).strip()

@@ -17,7 +17,7 @@ from gpuqueue.wire.states import JobClass
 
 def refusal(ask: Ask, account: Account, cards: Sequence[Card], policy: Policy) -> Reason | None:
     """Why a job could never start here, or None. `cards` are all cards of the node; where they cannot be read
-    (an empty sequence) nothing that depends on them is refused, since a fault is not the absence of a card.
+    (none at all, or a capacity of 0) nothing that depends on them is refused: a fault is not the absence of a card.
 
     Borrowing does not exist yet: what could never start by right (Q3) is refused whatever the policy says."""
     if ask.cards == 0:
@@ -33,6 +33,8 @@ def refusal(ask: Ask, account: Account, cards: Sequence[Card], policy: Policy) -
     suitable = matching(ask, cards)
     if not suitable:
         return Reason(ReasonCode.NO_CARD_MATCHES, {"wanted": wanted(ask)})
+    if any(card.capacity_mib == 0 for card in cards):
+        return None
     return _card_in_the_way(ask, suitable) or _quota_in_the_way(ask, account)
 
 

@@ -16,7 +16,7 @@ TAIL_BYTES = 64 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Autopsy:
-    """`cause` is None where nothing sure is known, or where gpuqueue itself ended the attempt."""
+    """`cause` is set where it is sure enough to decide on (R5), `headline` where there is something to tell."""
 
     cause: str | None = None
     headline: str = ""
@@ -37,7 +37,9 @@ def examine(engine: Engine, job: Job, attempt: Attempt, probe: Probe) -> Autopsy
     finding = _blame(engine, attempt, diagnose(evidence))
     if finding.confidence is Confidence.low or finding.cause is Cause.none:
         return Autopsy()
-    return Autopsy(cause=str(finding.cause), headline=_headline(finding), advice=finding.advice)
+    # A bare SIGKILL looks like the kernel's out-of-memory killer, and may be anybody's: only what is sure is acted on.
+    sure = finding.confidence is Confidence.high
+    return Autopsy(cause=str(finding.cause) if sure else None, headline=_headline(finding), advice=finding.advice)
 
 
 def _tail(engine: Engine, attempt: Attempt) -> str:
@@ -85,4 +87,5 @@ def _blame(engine: Engine, attempt: Attempt, finding: Finding) -> Finding:
 
 
 def _headline(finding: Finding) -> str:
-    return str(finding.cause).replace("_", " ")
+    words = str(finding.cause).replace("_", " ")
+    return words if finding.confidence is Confidence.high else f"probably {words}"

@@ -28,20 +28,38 @@ def probe_all(engine: Engine) -> dict[tuple[int, int], Probe]:
     }
 
 
+def with_survivors(uses: Mapping[tuple[int, int], ProcessUse], probes: Probes) -> Mapping[tuple[int, int], ProcessUse]:
+    """`uses` with what survived the kill of attempts that have ended: it is theirs as long as it lives, charged to
+    their leases, and no stranger (Z3)."""
+    survivors = {
+        key: ProcessUse(pids=frozenset(probe.leftover_pids), cpu_ms=0, io_bytes=0)
+        for key, probe in probes.items()
+        if probe.leftover_pids and key not in uses
+    }
+    return {**uses, **survivors}
+
+
 def settle(engine: Engine, reading: NodeReading, uses: Mapping[tuple[int, int], ProcessUse], probes: Probes) -> None:
     for attempt in engine.store.held_attempts():
         key = (attempt.job_id, attempt.number)
-        probe = probes[key]
-        if attempt.phase is AttemptPhase.RELEASING:
-            _release(engine, attempt, probe, reading, uses.get(key))
-        elif probe.state is ProbeState.ABSENT:
-            _not_started(engine, attempt)
-        elif probe.state is ProbeState.ALIVE:
-            _alive(engine, attempt, probe)
-        elif probe.state is ProbeState.EXITED:
-            _ended(engine, attempt, probe)
-            still_held = replace(attempt, phase=AttemptPhase.RELEASING)
-            _release(engine, still_held, probe, reading, uses.get(key))
+        with engine.only_this_job(attempt.job_id):
+            _settle_one(engine, attempt, probes[key], reading, uses.get(key))
+
+
+def _settle_one(engine: Engine, attempt: Attempt, probe: Probe, reading: NodeReading, use: ProcessUse | None) -> None:
+    if attempt.phase is AttemptPhase.RELEASING:
+        _release(engine, attempt, probe, reading, use)
+    elif probe.state is ProbeState.ABSENT and attempt.phase is AttemptPhase.STARTING:
+        _not_started(engine, attempt)
+    elif probe.state is ProbeState.ABSENT:
+        # Somebody removed its run directory. It did start, so it must never start again; should its processes live,
+        # their VRAM counts as foreign from now on.
+        _ended(engine, attempt, Probe(state=ProbeState.EXITED, lost=True))
+    elif probe.state is ProbeState.ALIVE:
+        _alive(engine, attempt, probe)
+    elif probe.state is ProbeState.EXITED:
+        _ended(engine, attempt, probe)
+        _release(engine, replace(attempt, phase=AttemptPhase.RELEASING), probe, reading, use)
 
 
 def _not_started(engine: Engine, attempt: Attempt) -> None:
@@ -75,7 +93,6 @@ def _alive(engine: Engine, attempt: Attempt, probe: Probe) -> None:
                 state=state,
                 state_since=engine.clock.second,
                 resumed_from=probe.resumed_from,
-                started_unix=job.started_unix or attempt.started_unix,
             ),
             expect=job.state,
         )

@@ -20,7 +20,7 @@ from gpuqueue.wire.jobs import (
     SubmitRequest,
     TenantView,
 )
-from gpuqueue.wire.states import JobClass, JobState
+from gpuqueue.wire.states import WAITING_STATES, JobClass, JobState
 from gpuqueue.wire.units import format_mib, format_seconds
 
 API_VERSION = 1
@@ -29,7 +29,7 @@ EVENTS_SHOWN = 40
 
 def job_view(engine: Engine, job: Job, caller: Caller) -> JobView:
     attempt = engine.snapshot.attempts.get(job.id)
-    reason = _reason(engine, job)
+    reason_code, reason = _reason(engine, job)
     used = [lease.measured_mib for lease in engine.snapshot.leases if lease.job_id == job.id and not lease.releasing]
     known = [mib for mib in used if mib is not None]
     expected = engine.plan.expected_at.get(job.id) if job.state is JobState.QUEUED else None
@@ -40,8 +40,8 @@ def job_view(engine: Engine, job: Job, caller: Caller) -> JobView:
         account=job.account,
         job_class=job.ask.job_class,
         state=job.state,
-        reason=sentence(reason) if reason is not None else "",
-        reason_code=str(reason.code) if reason is not None else "",
+        reason=reason,
+        reason_code=reason_code,
         vram_mib=job.ask.claim_mib if attempt is None else attempt.claim_mib,
         cards=_indexes(engine, attempt) if job.state.active else [],
         gpus=job.ask.cards,
@@ -79,14 +79,16 @@ def wait_status(job: Job) -> int:
     return 125 if code is None else code
 
 
-def _reason(engine: Engine, job: Job) -> Reason | None:
-    if job.state in (JobState.QUEUED, JobState.BACKOFF) and job.id in engine.plan.verdicts:
-        return engine.plan.verdicts[job.id]
-    if job.stop is not None:
-        return job.stop.reason
-    if job.state in (JobState.STARTING, JobState.RUNNING):
-        return None
-    return job.reason
+def _reason(engine: Engine, job: Job) -> tuple[str, str]:
+    """(code, sentence): why it waits, why it is being stopped, what it was warned of (I3), or why it ended."""
+    reason: Reason | None = job.reason
+    if job.state in WAITING_STATES:
+        reason = engine.plan.verdicts.get(job.id, job.reason)
+    elif job.stop is not None:
+        reason = job.stop.reason
+    elif job.state.active:
+        return engine.activity.warning((job.id, job.attempt)) or ("", "")
+    return (str(reason.code), sentence(reason)) if reason is not None else ("", "")
 
 
 def _indexes(engine: Engine, attempt: Attempt | None) -> list[int]:

@@ -6,17 +6,16 @@ copy of its input of its own. The sums agree with the live tensors of real train
 a tensor-counting dispatch mode (docs/estimate.md, "How the activations were counted").
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gpuqueue.estimate.run import Run
 from gpuqueue.estimate.states import adapted_linears
 
+STEP_BEFORE = 0.7  # its usual length, where the longest batch sets the peak
 EAGER_SCORE_BYTES = {2: 14.8, 4: 18.0}  # at the peak of its backward pass, b * heads * S * S each
-NF4_KEEPS_INPUT = ("litgpt",)  # bitsandbytes up to 0.43 saves the input of every 4-bit linear
 
 
-@dataclass(frozen=True, slots=True)
-class LayerBytes:
+class LayerBytes(NamedTuple):
     """Bytes a token of one layer: kept with checkpointing, kept without, and on top while it runs back."""
 
     store: float
@@ -28,15 +27,22 @@ def layer_bytes(run: Run) -> LayerBytes:
     """LayerBytes of an average layer of this run."""
     element = element_bytes(run)
     saved = (
-        _norms(run, element) + _attention(run, element) + _feed_forward(run, element) + _adapters(run, element)
+        _norms(run, element)
+        + _attention(run, element)
+        + _feed_forward(run, element)
+        + _adapters(run, element)
+        + _inputs_of_4bit_linears(run, element)
     )
-    store = 0.0 if run.offload_activations else run.stream_bytes * run.shape.hidden
+    store = 0.0 if run.offload_activations else float(run.stream_bytes * run.shape.hidden)
+    if run.shape.bigcode:  # the cache is a view that keeps the fused projection's whole output alive
+        store += element * (run.shape.q_width + 2 * run.shape.kv_width)
     return LayerBytes(store=store, saved=saved, work=_backward_work(run, element))
 
 
 def element_bytes(run: Run) -> int:
-    """Bytes of an activation. Without autocast an fp32 residual stream makes every activation fp32."""
-    if not run.autocast and run.stream_bytes == 4:
+    """Bytes of an activation. An fp32 stream makes every activation fp32 where autocast does not turn
+    the linears' inputs back, which it does not for bitsandbytes."""
+    if run.stream_bytes == 4 and (run.bitsandbytes or not run.autocast):
         return 4
     return run.compute_bytes
 
@@ -82,7 +88,8 @@ def expands_kv(run: Run) -> bool:
     """Whether keys and values are repeated for every query head before attention sees them."""
     if run.attention == "flash":
         return False
-    return run.expand_kv or run.attention == "eager" or run.stack == "litgpt" or run.transformers < (4, 48)
+    own_code = run.stack in ("litgpt", "torchtune")
+    return run.expand_kv or own_code or run.attention == "eager" or run.transformers < (4, 48)
 
 
 def eager_saved(element: int) -> int:
@@ -97,15 +104,21 @@ def _feed_forward(run: Run, element: int) -> float:
         copies = 2
     if run.method == "full" or _shares_input(run, "down_proj"):
         copies += 1  # the input of a trained down projection
-    if run.stack in NF4_KEEPS_INPUT and run.weights.startswith("nf4"):
-        copies += 0 if run.method == "full" or _shares_input(run, "down_proj") else 1
-    total = element * copies * shape.active_ffn()
-    if run.stack in NF4_KEEPS_INPUT and run.weights.startswith("nf4"):
-        total += element * 2 * shape.hidden
+    total = float(element * copies * shape.active_ffn())
     if shape.experts:
         gathered = 2 if run.method == "full" else 1
         total += element * gathered * shape.experts_per_token * shape.hidden + 8 * shape.experts
     return total
+
+
+def _inputs_of_4bit_linears(run: Run, element: int) -> float:
+    """bitsandbytes up to 0.43, which litgpt pins, hangs the inputs of 4-bit linears on the graph itself.
+    They live as long as the loss: those of the step before are still there in the next forward pass."""
+    if run.stack != "litgpt" or not run.weights.startswith("nf4"):
+        return 0.0
+    shape = run.shape
+    of_norms = min(2, shape.norms) * shape.hidden  # one norm feeds both blocks where they are parallel
+    return element * (1 + STEP_BEFORE) * (of_norms + shape.q_width + shape.active_ffn())
 
 
 def _shares_input(run: Run, linear: str) -> bool:
@@ -155,7 +168,9 @@ def _litgpt_adapters(run: Run, element: int) -> float:
 def _backward_work(run: Run, element: int) -> float:
     """On top of what the layer keeps: gradients inside its MLP, of its output, and the output itself."""
     shape = run.shape
-    width = shape.active_ffn()
+    width: float = shape.ffn
+    if shape.experts:  # experts run one after another, each on its share of the tokens
+        width = max(shape.shared_ffn, shape.ffn * shape.experts_per_token / shape.experts)
     if run.fused_mlp or run.compiled:
         gradients = element * width
     else:

@@ -3,7 +3,8 @@
 from gpuqueue.estimate.layers import element_bytes
 from gpuqueue.estimate.run import Run
 
-CHUNK_ROWS = 8  # torchtune and TRL cut the tokens into this many chunks
+CHUNKS = 8  # torchtune cuts the tokens into this many; TRL into chunks of 256 tokens, which is more
+LITGPT_CHUNK = 128  # lm_head_chunk_size of litgpt's fine-tuning scripts
 
 
 def loss_bytes(run: Run) -> float:
@@ -24,12 +25,17 @@ def logit_copies(run: Run) -> float:
         return 0.0
     capped = 2 if run.shape.soft_cap else 0  # tanh keeps its result
     if run.stack == "litgpt":
-        return 6 + capped  # bf16 throughout: logits, log-probabilities and one gradient
-    logit = 4 if element_bytes(run) == 4 else 2
+        # Fabric turns the model's output into fp32; the loss then goes 128 positions at a time. With
+        # 4-bit weights the peak is a moment later, when the head is unpacked (weights.py counts that).
+        last_chunk = 4 if run.weights.startswith("nf4") else 12
+        return 8 + last_chunk * min(1.0, LITGPT_CHUNK / run.seq_len) + capped
+    logit = 4 if run.compute == "fp32" or (element_bytes(run) == 4 and not run.autocast) else 2
     if run.loss == "chunked":
-        return logit + 2 + 12 / CHUNK_ROWS
+        return (logit if run.stack == "torchtune" else 0) + 12 / CHUNKS
     copy = 0 if logit == 4 else 4
     shift = 4 if run.transformers < (4, 49) and run.sequences_at_once > 1 else 0
+    if run.shape.bigcode:
+        shift = logit  # shifted before the fp32 copy
     kept = 0 if run.transformers < (4, 46) and copy else logit  # `logits = logits.float()` drops the first
     ahead = kept + copy + shift
     if run.loss == "fused":

@@ -1,17 +1,17 @@
 """Inference: the key-value cache and what the prompt's pass through the model needs on top."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gpuqueue.estimate.allocator import MIB
 from gpuqueue.estimate.run import Run
 
+LEGACY_CACHE = ((4, 36), (4, 42))  # generation passed the cache on as tuples
 VLLM_DEFAULT_SHARE = 0.9
 VLLM_ACTIVATION_TOKENS = 8192  # max_num_batched_tokens of vLLM's chunked prefill
 VLLM_GRAPHS_MIB = 600  # CUDA graphs for its default batch sizes; vLLM logs what it took
 
 
-@dataclass(frozen=True, slots=True)
-class ServingBytes:
+class ServingBytes(NamedTuple):
     """Bytes of the cache when generation ends, and of cache and working set while the prompt passes."""
 
     cache: float
@@ -25,8 +25,12 @@ def serving_bytes(run: Run) -> ServingBytes:
     per_token = kv_bytes_per_token(run)
     prompt = run.prompt_len * run.sequences
     window = _window_saving(run, per_token)
+    length = run.prompt_len + run.new_tokens
+    cache = per_token * length * run.sequences - window
+    if LEGACY_CACHE[0] <= run.transformers < LEGACY_CACHE[1]:
+        cache *= 2  # the caller holds the old tuples while every layer writes its new ones
     return ServingBytes(
-        cache=per_token * (run.prompt_len + run.new_tokens) * run.sequences - window,
+        cache=cache + _repeated_kv(run) * length * run.sequences,
         prompt_cache=per_token * prompt,
         prompt_work=_prompt_work(run) * prompt if run.prefill else 0.0,
         tables=_position_tables(run),
@@ -41,6 +45,14 @@ def kv_bytes_per_token(run: Run) -> float:
     if shape.kv_lora_rank:
         return shape.layers * (shape.q_width + shape.value_width) * run.kv_bytes
     return 2 * shape.layers * shape.kv_width * run.kv_bytes
+
+
+def _repeated_kv(run: Run) -> float:
+    """Before 4.48 keys and values of one layer were repeated for every query head, flash attention or not."""
+    shape = run.shape
+    if run.transformers >= (4, 48) or shape.kv_heads == shape.heads or shape.kv_lora_rank:
+        return 0.0
+    return 2 * shape.q_width * run.kv_bytes
 
 
 def _window_saving(run: Run, per_token: float) -> float:

@@ -1,12 +1,11 @@
 """The shape of a decoder model: what its tensors are and how many bytes a token leaves in its cache."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 ATTENTION_LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj")
 
 
-@dataclass(frozen=True, slots=True)
-class ModelShape:
+class ModelShape(NamedTuple):
     """A decoder-only transformer, in the words of its config.json. Widths are elements, not bytes."""
 
     name: str
@@ -35,6 +34,7 @@ class ModelShape:
     sliding_window: int = 0
     sliding_layers: int = 0  # how many layers look only `sliding_window` tokens back
     soft_cap: bool = False
+    bigcode: bool = False  # GPTBigCode: keeps its cache in training, shifts the logits itself
     max_positions: int = 32768
     exact_params: int = 0  # from the model card or the safetensors headers; 0: count the shape
 

@@ -1,6 +1,6 @@
-"""What training adds to the weights: adapters, gradients, optimizer states and the optimizer's own scratch."""
+"""What training adds to the weights: adapters, gradients, optimizer states and the optimizer's scratch."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gpuqueue.estimate.run import Run
 
@@ -40,8 +40,7 @@ HEADS = ("lm_head", "head", "output", "embed_out")
 EMBEDDINGS = ("embed_tokens", "wte", "embed_in", "emb")
 
 
-@dataclass(frozen=True, slots=True)
-class StateBytes:
+class StateBytes(NamedTuple):
     """Bytes on one card of everything that exists because something is trained."""
 
     trained: int  # parameters, not bytes
@@ -129,11 +128,14 @@ def _full(run: Run) -> StateBytes:
     if run.optimizer_in_backward:
         largest = max(i * o for _, i, o, _ in shape.linears())
         gradients, scratch = width * max(largest, shape.embedding_params), 0
+    wide_states = 0.0
+    if "8bit" in run.optimizer:  # Trainer and bitsandbytes keep the embedding's states in fp32
+        wide_states = (8 - states) * shape.embedding_params
     return StateBytes(
         trained=params,
         adapters=0,
         gradients=gradients,
-        optimizer=states * params / share * (0 if run.offload_optimizer else 1),
+        optimizer=(states * params + wide_states) / share * (0 if run.offload_optimizer else 1),
         scratch=scratch * params / share,
         head_gradient=min(gradients, width * shape.embedding_params),
     )

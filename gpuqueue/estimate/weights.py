@@ -1,6 +1,6 @@
 """What the model's weights take, by the rules of the file formats."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gpuqueue.estimate.allocator import block
 from gpuqueue.estimate.run import Run
@@ -20,12 +20,12 @@ SOURCES = {
     "gptq4": "GPTQ file: 4 bits a weight, fp16 scale and 4-bit zero a group, int32 g_idx an input",
     "gptq8": "GPTQ file: 8 bits a weight, fp16 scale and 8-bit zero a group, int32 g_idx an input",
     "awq": "AWQ file: 4 bits a weight, fp16 scale and 4-bit zero a group",
+    "gguf": "GGUF header: the tensors' own sizes",
     "fp8": "fp8 file: 1 B a weight, one fp32 scale a tile of 128 x 128",
 }
 
 
-@dataclass(frozen=True, slots=True)
-class WeightBytes:
+class WeightBytes(NamedTuple):
     """Bytes of the base model on one card, and what loading it adds for a moment or for good."""
 
     linear: int
@@ -68,28 +68,33 @@ def linear_bytes(fmt: str, inputs: int, outputs: int, group_size: int = GROUP) -
 def weight_bytes(run: Run) -> WeightBytes:
     """The base model's weights on one card, before ZeRO-3 or FSDP shards them."""
     shape = run.shape
-    linear = sum(
-        count * block(linear_bytes(run.weights, i, o, run.group_size)) for _, i, o, count in shape.linears()
-    )
+    linear = 0
+    if not run.weight_bytes:
+        for _, i, o, count in shape.linears():
+            linear += count * block(linear_bytes(run.weights, i, o, run.group_size))
     plain = _plain_bytes(run)
     head_quantised = run.stack == "litgpt" and run.weights.startswith("nf4")
     embeddings = block(shape.embedding_params * plain)
     if head_quantised:
         embeddings += block(linear_bytes(run.weights, shape.hidden, shape.vocab))
-    elif not shape.tied or run.stack == "litgpt":  # litgpt keeps a head of its own even where HF ties it
+    elif _head_of_its_own(run):
         embeddings += block(shape.embedding_params * plain)
-    if run.weight_bytes and run.weights in ("bf16", "fp16", "fp32"):
-        linear = run.weight_bytes - embeddings - shape.other_params * plain
-    elif run.weight_bytes:
-        linear = run.weight_bytes
-        embeddings = 0
+    other = shape.other_params * (4 if run.kbit_fp32_norms else plain)
+    if run.weight_bytes:  # the files' own sizes, plus what preparing the model adds to them
+        linear, other = run.weight_bytes, 0
+        embeddings = (embeddings // 2) if run.kbit_fp32_embeddings else 0
     return WeightBytes(
         linear=linear,
         embeddings=embeddings,
-        other=shape.other_params * (4 if run.kbit_fp32_norms else plain),
+        other=other,
         buffer=_kernel_buffer(run),
         load_copy=_load_copy(run),
     )
+
+
+def _head_of_its_own(run: Run) -> bool:
+    """litgpt, and Transformers with fp8 files, keep a head beside the embedding even where it is tied."""
+    return not run.shape.tied or run.stack == "litgpt" or run.weights == "fp8"
 
 
 def _plain_bytes(run: Run) -> int:
@@ -104,16 +109,17 @@ def _largest_linear(run: Run) -> int:
 
 
 def _kernel_buffer(run: Run) -> int:
-    """ExLlama's int4 kernels keep room to unpack the largest matrix into fp16 (exllamav2 temp_dq)."""
+    """ExLlama's int4 kernels keep room to unpack the largest matrix into fp16 (exllamav2 temp_dq);
+    litgpt quantises the head on the card, from a bf16 copy that is unpacked once more."""
     if run.weights == "gptq4" and not run.trains:
         return 2 * _largest_linear(run)
+    if run.stack == "litgpt" and run.weights.startswith("nf4"):
+        return 4 * run.shape.embedding_params
     return 0
 
 
 def _load_copy(run: Run) -> int:
-    """A tied head is loaded on its own before it is tied (Transformers up to 4.40), or stays so (fp8 files)."""
-    if not run.shape.tied or run.trains:
-        return 0
-    if run.weights == "fp8" or run.transformers < (4, 41):
+    """A tied head is loaded on its own before it is tied (Transformers up to 4.40)."""
+    if run.shape.tied and not run.trains and run.transformers < (4, 41):
         return block(2 * run.shape.embedding_params)
     return 0

@@ -26,6 +26,8 @@ class JobLog:
         self._hole_end = self._head
         self._tail = self._cap // 2
         self._can_punch = self._can_reserve = True
+        self._size = 0
+        self.grows_fast = False  # look again sooner
 
     def say(self, text: str) -> bool:
         """One line, marked as gpuqueue's. False where it cannot be written now: say it again later."""
@@ -45,11 +47,13 @@ class JobLog:
         if self._descriptor is None:
             return
         status = os.fstat(self._descriptor)
-        if status.st_size < self._hole_end:  # its owner truncated it
+        if status.st_size < self._size:  # its owner truncated it
             self._hole_end, self._reserved_to, self._tail = self._head, 0, self._cap // 2
-        if status.st_blocks * 512 > self._cap:
+        self.grows_fast = status.st_size - self._size > self._room // 8
+        self._size = status.st_size
+        if self._taken() > self._cap:
             self._cut(self._hole_end, status.st_size - self._cap // 2)
-        if self._can_reserve and self._reserved_to - status.st_size < self._room // 2:
+        if self._can_reserve and self._reserved_to - status.st_size < self._room - _BLOCK:
             self._make_room(status.st_size)
 
     def release(self) -> None:
@@ -59,21 +63,31 @@ class JobLog:
                 os.ftruncate(self._descriptor, os.fstat(self._descriptor).st_size)
 
     def _make_room(self, size: int) -> None:
-        if self._reserve(size) or self._reserved_to - size > self._room // 4:
+        if self._reserve(size, self._room):
+            self._tail = self._cap // 2
+            return
+        have = max(self._reserved_to - size, 0)
+        if not self._can_reserve or have > self._room // 2:
             return
         # The disk is full: the log lives on what its own middle gives back, half of it at a time.
-        self._tail = max(min(self._tail, size) // 2, 4 * _BLOCK)
+        self._tail = max(min(self._tail, size) // 2, self._room // 4)
+        more = self._taken()
         self._cut(_BLOCK, size - self._tail)
-        self._reserve(size)
+        more -= self._taken()
+        while more >= 4096 and not self._reserve(size, have + more):
+            more //= 2  # somebody else was faster
 
-    def _reserve(self, size: int) -> bool:
-        """True unless the disk is full."""
+    def _taken(self) -> int:
+        return os.fstat(self._descriptor or 0).st_blocks * 512
+
+    def _reserve(self, size: int, room: int) -> bool:
         try:
-            linux.reserve(self._descriptor or 0, size, self._room)
-            self._reserved_to = size + self._room
+            linux.reserve(self._descriptor or 0, size, room)
         except OSError as error:
             self._can_reserve = error.errno not in _CANNOT
-        return not self._can_reserve or self._reserved_to == size + self._room
+            return False
+        self._reserved_to = size + room
+        return True
 
     def _cut(self, start: int, end: int) -> None:
         """Punches out the whole blocks between two positions."""

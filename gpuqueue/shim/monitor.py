@@ -34,6 +34,7 @@ from gpuqueue.wire.rundir import (
 )
 
 ROUND_S = 1.0
+BUSY_ROUND_S = 0.1  # while the log grows fast
 KILLING_ROUND_S = 0.05
 CHILDREN_GRACE_S = 10  # for those who outlive the main process (8)
 UNKILLABLE_AFTER_S = 5  # what lives so long after SIGKILL is reported (7)
@@ -177,7 +178,7 @@ class Monitor:
         self._reaper.reap_all()
 
     def _wait(self, ending: Ending | None) -> None:
-        timeout_s = ROUND_S if ending is None else KILLING_ROUND_S
+        timeout_s = KILLING_ROUND_S if ending is not None else BUSY_ROUND_S if self.log.grows_fast else ROUND_S
         if self._kill_at < math.inf:
             timeout_s = min(timeout_s, max(self._kill_at - time.monotonic(), KILLING_ROUND_S))
         watched = [self._wake, *self._checkpoints.descriptors()]

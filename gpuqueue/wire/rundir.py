@@ -8,6 +8,7 @@
     heard.json     shim     how much of the two above was carried out, for an adopter
     progress.json  shim     newest checkpoint, what was skipped
     exit.json      shim     how it ended; written once, last
+    *.reserved     daemon   room for stop.json and exit.json, which a full disk must not prevent
     monitor.lock   shim     locked by the shim or adopter that watches
     shim.err       shim     its own trouble, for the admin
     user/          the job's owner: output.log and the copy of the script
@@ -41,6 +42,7 @@ SPEC, CLAIM, ALIVE, SAY, STOP, HEARD, PROGRESS, EXIT = (
 LOCK, ERRORS, WAKE_SOCKET = "monitor.lock", "shim.err", "wake.sock"
 USER_DIR, LOG, SCRIPT = "user", "output.log", "script"
 MARKER_ENV = "GQ_ATTEMPT_MARKER"
+RESERVED_BYTES = 16384
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,10 +164,23 @@ class UnreadableRecord(Exception):
     """A record is there but is not what this release writes: {0}."""
 
 
+def reserve(path: Path) -> None:
+    """Room on the disk for a record that must be written even when the disk is full; one write uses it up."""
+    descriptor = os.open(_reserved(path), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        os.posix_fallocate(descriptor, 0, RESERVED_BYTES)
+    finally:
+        os.close(descriptor)
+
+
 def write_record(path: Path, record: AnyRecord) -> None:
-    """Atomic and durable: temporary name, fsync, rename, fsync of the directory."""
-    temporary = _write_temporary(path, record)
-    temporary.replace(path)
+    """Atomic and durable: temporary name, fsync, rename, fsync of the directory. Takes the reserve if there is one."""
+    reserved = _reserved(path)
+    if reserved.exists():
+        _write(reserved, record)
+        reserved.replace(path)
+    else:
+        _write_temporary(path, record).replace(path)
     _sync_directory(path.parent)
 
 
@@ -182,18 +197,28 @@ def create_record(path: Path, record: AnyRecord) -> bool:
     return True
 
 
+def _reserved(path: Path) -> Path:
+    return path.with_name(path.name + ".reserved")
+
+
 def _write_temporary(path: Path, record: AnyRecord) -> Path:
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
-            json.dump(asdict(record), file)
-            file.flush()
-            os.fsync(file.fileno())
+        _write(temporary, record)
     except OSError:
-        temporary.unlink()
+        temporary.unlink(missing_ok=True)
         raise
     return temporary
+
+
+def _write(path: Path, record: AnyRecord) -> None:
+    """In place, so that blocks that are there are used; then to its length."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
+        json.dump(asdict(record), file)
+        file.truncate()
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _sync_directory(path: Path) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gpuqueue.checkpoints.formats import pickled as pickled_format
 from gpuqueue.checkpoints.formats import zstd
 from gpuqueue.checkpoints.newest import all_checkpoints, newest_complete
 from tests.checkpoints import by_hand
@@ -308,6 +311,14 @@ def test_numbers_in_file_names(tmp_path: Path, older: str, newer: str) -> None:
     assert picked(tmp_path) == str(tmp_path / newer)
 
 
+def test_cached_samples_with_a_number_do_not_outrank_a_checkpoint(tmp_path: Path) -> None:
+    by_hand.torch_zip(tmp_path / "cache" / "latent_99999.pt")
+    by_hand.torch_zip(tmp_path / "99999.pt")
+    assert picked(tmp_path / "cache") == str(tmp_path / "cache" / "latent_99999.pt")
+    epoch = by_hand.torch_zip(tmp_path / "epoch_1.pt")
+    assert picked(tmp_path) == str(epoch)
+
+
 @pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin", "notes-10.txt", "run_3/data.csv"])
 def test_what_is_no_checkpoint(tmp_path: Path, name: str) -> None:
     by_hand.write(tmp_path / name, "x")
@@ -351,6 +362,14 @@ def test_a_zip_with_bytes_missing_in_the_middle_is_refused(tmp_path: Path) -> No
     assert picked(tmp_path) is None
 
 
+def test_a_bin_file_of_an_unknown_format_does_not_spoil_a_checkpoint(tmp_path: Path) -> None:
+    folder = by_hand.hf(tmp_path, 10)
+    by_hand.write(folder / "vocabulary.bin", b"\x01\x02 some words")
+    assert picked(tmp_path) == str(folder)
+    by_hand.write(folder / "vocabulary.bin", bytes(20))
+    assert picked(tmp_path) is None
+
+
 def test_a_file_full_of_zeros_after_a_power_loss_is_refused(tmp_path: Path) -> None:
     for name in ("step_10.pt", "step_11.safetensors", "step_12.npz"):
         by_hand.write(tmp_path / name, bytes(500))
@@ -365,3 +384,51 @@ def test_zstd_frames_are_walked_without_unpacking() -> None:
     assert all(zstd.frame_fault(frame[:length]) for length in range(len(frame)))
     if (unpacked := zstd.decompress(frame)) is not None:
         assert unpacked == b"hello"
+
+
+@pytest.mark.parametrize("make", [*NAMES, by_hand.tensorflow], ids=lambda make: make.__name__)
+def test_damaged_bytes_never_raise(tmp_path: Path, make: Callable[..., Path]) -> None:
+    chance = random.Random(11)
+    newest = make(tmp_path, "ckpt-10" if make is by_hand.tensorflow else 10)
+    for path in sorted(file for file in tmp_path.rglob("*") if file.is_file()):
+        whole = path.read_bytes()
+        for _ in range(30):
+            damaged = bytearray(whole)
+            for _ in range(chance.randint(1, 4)):
+                damaged[chance.randrange(len(damaged))] = chance.choice(
+                    [0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)]
+                )
+            path.write_bytes(damaged)
+            assert all(verdict.path.startswith(str(tmp_path)) for verdict in all_checkpoints(tmp_path))
+        path.write_bytes(whole)
+    assert picked(tmp_path) == str(newest)
+
+
+def test_a_named_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    elder = deepspeed(tmp_path, 9)
+    os.mkfifo(tmp_path / "step_10.pt")
+    assert picked(tmp_path) == str(elder)
+    (tmp_path / "latest").unlink()
+    os.mkfifo(tmp_path / "latest")
+    assert picked(tmp_path) is None
+
+
+def test_a_pickle_too_long_to_walk_is_judged_by_its_end(tmp_path: Path) -> None:
+    path = by_hand.write(tmp_path / "step_10.pkl", pickle.dumps(list(range(pickled_format.MAX_OPCODES + 1))))
+    assert picked(tmp_path) == str(path)
+    by_hand.write(path, path.read_bytes()[:-1])
+    assert picked(tmp_path) is None
+
+
+def test_a_directory_that_is_overwritten_in_place_counts_without_a_number(tmp_path: Path) -> None:
+    by_hand.dcp(tmp_path)
+    checkpoint = newest_complete(tmp_path).checkpoint
+    assert checkpoint is not None
+    assert (checkpoint.path, checkpoint.step) == (str(tmp_path), 0)
+    (tmp_path / ".metadata").unlink()
+    assert picked(tmp_path) is None
+
+
+def test_an_own_training_loop_may_use_the_name_of_trainer(tmp_path: Path) -> None:
+    by_hand.torch_zip(tmp_path / "checkpoint-10" / "model.pt")
+    assert newest_complete(tmp_path).checkpoint.layout == "files"  # type: ignore[union-attr]

@@ -230,3 +230,13 @@ def test_room_for_the_next_save(tmp_path: Path) -> None:
     assert warning is not None
     assert warning.startswith("low disk space")
     assert room_for_next(tmp_path, newest_complete(tmp_path / "none")) is None
+
+
+def test_an_unreadable_file_is_said_and_tried_again(tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root reads every file")
+    weights = by_hand.hf(tmp_path, 10) / "model.safetensors"
+    weights.chmod(0)
+    assert reasons(tmp_path)["checkpoint-10"] == "it cannot be read: Permission denied"
+    weights.chmod(0o600)
+    assert newest_complete(tmp_path).checkpoint is not None

@@ -214,6 +214,13 @@ def test_every_verb_has_its_help(gq: Gq, verb: str) -> None:
     assert max(len(line) for line in ran.out.splitlines()) <= 80
 
 
+def test_the_shell_can_complete_verbs_and_options(gq: Gq) -> None:
+    verbs = gq(_GQ_COMPLETE="bash_complete", COMP_WORDS="gq sub", COMP_CWORD="1")
+    assert verbs.out == "plain,submit\n"
+    options = gq(_GQ_COMPLETE="bash_complete", COMP_WORDS="gq submit --checkpoint-", COMP_CWORD="2")
+    assert options.out == "plain,--checkpoint-dir\nplain,--checkpoint-command\n"
+
+
 def test_a_full_disk_is_said_and_exits_with_1(daemon: CannedDaemon, gq: Gq) -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(

@@ -67,6 +67,7 @@ def test_refused_with_the_number_in_the_way(claim_mib: int, asking: dict[str, An
         (22 * GIB, {}, [card(drained="fan")]),
         (8 * GIB, LIGHT, [card()]),
         (22 * GIB, {"gpu_type": "simulated"}, [card()]),
+        (99 * GIB, {}, [card(), card(1, 0, 0)]),
         (99 * GIB, {}, []),  # unreadable now is not absent
         (0, {}, []),
     ],

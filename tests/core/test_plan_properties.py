@@ -17,7 +17,7 @@ from gpuqueue.core.snapshot import Card, Lease, Snapshot
 from gpuqueue.wire.states import WAITING_STATES, JobClass
 from tests.core.worlds import policies, snapshots
 
-some = settings(max_examples=150, deadline=None)
+some = settings(max_examples=100, deadline=None)
 
 
 def on(card: Card, after: Snapshot) -> list[Lease]:

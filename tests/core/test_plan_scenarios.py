@@ -17,6 +17,7 @@ from gpuqueue.core.reasons import ReasonCode, sentence
 from gpuqueue.core.snapshot import Card, Snapshot, Stranger
 from gpuqueue.wire.states import JobClass, JobState
 from tests.builders import CARD_MIB, GIB, NOW, account, card, job, lease, running, snapshot
+from tests.core.worlds import CANCEL
 
 RICH = 10**6
 
@@ -121,6 +122,16 @@ def test_scenario_12_within_one_plan_starts_move_their_account_back() -> None:
     assert started(decide(*just_started, *flood, late, cards=[node], accounts=accounts)) == [600]
 
 
+def test_a_start_adds_its_claim_times_its_limit_at_once() -> None:
+    """S1: anna has used a little less than ben, and after one start a lot more."""
+    node = card(held_back_mib=0)
+    accounts = [account("anna", RICH, usage=5), account("ben", RICH, usage=7)]
+    jobs = [job(1, 10 * GIB), job(2, 10 * GIB), job(3, 10 * GIB, user="ben")]
+    assert started(decide(*jobs, cards=[node], accounts=accounts))[:2] == [1, 3]
+    heavy = replace(accounts[0], weight=10**9)  # a weight that makes of it next to nothing
+    assert started(decide(*jobs, cards=[node], accounts=[heavy, accounts[1]]))[:2] == [1, 2]
+
+
 @pytest.fixture
 def lab() -> Snapshot:
     """The lab's example: 20G train and 10G light an account, 10G of the card held back."""
@@ -153,8 +164,16 @@ def test_default_policy_runs_22_gib_by_right_beside_a_display_server() -> None:
     held = held_back_mib(QuotaPolicy(), CARD_MIB)
     whole, source = resolve("anna", [], {}, Policy(), [(CARD_MIB, held)])
     assert (held, whole.train_mib, whole.light_mib, source) == (8704, 23903, 8704, "default")
-    node = card(0, CARD_MIB, held, foreign_mib=1200)
-    assert started(decide(job(1, 22 * GIB), cards=[node], accounts=[whole])) == [1]
+    for display_mib, starts in ((1375, [1]), (1376, [])):  # 32607 - 22528 - 8704
+        node = card(0, CARD_MIB, held, foreign_mib=display_mib)
+        assert started(decide(job(1, 22 * GIB), cards=[node], accounts=[whole])) == starts
+
+
+def test_light_jobs_have_a_right_to_their_part_but_not_to_what_a_stranger_holds() -> None:
+    """Q3: T + L + claim + F <= C, always."""
+    light = job(1, 4 * GIB, job_class=JobClass.LIGHT)
+    for foreign, starts in ((CARD_MIB - 4 * GIB, [1]), (CARD_MIB - 4 * GIB + 1, [])):
+        assert started(decide(light, cards=[card(foreign_mib=foreign)])) == starts
 
 
 def test_blocked_by_vram_blocks_later_jobs_of_its_class_only() -> None:
@@ -178,6 +197,26 @@ def test_blocked_by_vram_blocks_later_jobs_of_its_class_only() -> None:
         "behind job 2 of anna, which needs 10.0 GiB first: job 1 of ben 16.0 GiB for 10m00s"
     )
     assert decided.expected_at == {2: NOW - 600 + 86400}
+
+
+def test_no_start_is_foretold_that_somebody_before_it_may_take() -> None:
+    """S5: job 3 waits for its quota, but job 2 of another account waits for the same VRAM before it."""
+    decided = decide(running(1, 16 * GIB), job(2, 20 * GIB, user="ben"), job(3, 10 * GIB), accounts=[account(usage=9)])
+    assert decided.verdicts[3].code is ReasonCode.QUOTA
+    assert set(decided.expected_at) == {2}
+
+
+@pytest.mark.parametrize(
+    "changes, free_in_s",
+    [
+        ({"ran_s": 3600}, 86400 - 600 - 3600),
+        ({"state": JobState.STOPPING, "stop": replace(CANCEL, grace_s=90, asked_at=NOW - 30)}, 60),
+    ],
+)
+def test_expected_start_is_when_the_holder_must_have_gone(changes: dict[str, Any], free_in_s: int) -> None:
+    """S5, Z2, Z4."""
+    decided = decide(running(1, 16 * GIB, user="ben", **changes), job(2, 20 * GIB))
+    assert decided.expected_at == {2: NOW + free_in_s}
 
 
 def test_a_blocked_job_closes_only_the_cards_that_it_waits_for() -> None:
@@ -275,7 +314,28 @@ def test_vram_of_an_ended_job_is_not_free_before_it_is_measured_free() -> None:
     gone = running(1, 20 * GIB, user="ben")
     decided = decide(job(2, 20 * GIB), leases=[lease(gone, releasing=True)])
     assert started(decided) == []
+    assert decided.expected_at == {2: NOW}
     assert "job 1 of ben 20.0 GiB for 10m00s, ended but not yet measured free" in why(decided, 2)
+
+
+def test_vram_of_a_job_in_its_pause_is_free_soon() -> None:
+    """Z3, S5: its attempt has ended, so its limit says nothing."""
+    fallen = job(1, 20 * GIB, user="ben", state=JobState.BACKOFF, not_before=NOW + 60)
+    decided = decide(fallen, job(2, 20 * GIB), leases=[lease(fallen, releasing=True)])
+    assert decided.expected_at == {2: NOW}
+
+
+def test_of_two_alike_the_second_is_behind_the_first() -> None:
+    decided = decide(running(1, 16 * GIB, user="ben"), job(2, 20 * GIB), job(3, 20 * GIB))
+    assert (decided.verdicts[2].code, decided.verdicts[3].code) == (ReasonCode.VRAM, ReasonCode.BEHIND)
+
+
+def test_a_card_whose_numbers_cannot_be_read_is_no_small_card() -> None:
+    """A lost card reads 0: its jobs wait for it rather than being called impossible."""
+    poor = [account(train_mib=0)]  # the default quota of an unreadable card
+    decided = decide(job(1, 20 * GIB), cards=[card(0, 0, 0, drained="GPU is lost")], accounts=poor)
+    assert why(decided, 1) == "card 0 is drained: GPU is lost"
+    assert decide(job(1), cards=[card(0, 0, 0)]).verdicts[1].code is ReasonCode.CARDS_UNREADABLE
 
 
 def test_holders_beyond_three_are_counted() -> None:

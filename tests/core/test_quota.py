@@ -3,10 +3,11 @@
 import pytest
 
 from gpuqueue.core.capacity import capacity_mib, foreign_mib, held_back_mib
+from gpuqueue.core.ledger import Ledger
 from gpuqueue.core.policy import IdlePolicy, Nominal, Policy, QuotaPolicy
-from gpuqueue.core.quota import resolve, used_mib
+from gpuqueue.core.quota import resolve
 from gpuqueue.wire.states import JobClass
-from tests.builders import GIB, lease, running
+from tests.builders import GIB, lease, running, snapshot
 
 CARDS = [(24 * GIB, 6 * GIB), (32607, 8704)]
 POLICY = Policy(
@@ -87,5 +88,7 @@ def test_used_counts_charges_of_one_account_and_class() -> None:
     light = running(3, 1 * GIB, job_class=JobClass.LIGHT)
     other = running(4, 1 * GIB, user="ben")
     leases = [lease(mine, releasing=True), lease(grown, charge_mib=3 * GIB), lease(light), lease(other)]
-    assert used_mib(leases, "anna", JobClass.TRAIN) == 7 * GIB
-    assert used_mib(leases, "anna", JobClass.LIGHT) == 1 * GIB
+    ledger = Ledger.of(snapshot(leases=leases))
+    assert ledger.used_mib("anna", JobClass.TRAIN) == 7 * GIB
+    assert ledger.used_mib("anna", JobClass.LIGHT) == 1 * GIB
+    assert ledger.held_mib("anna") == 8 * GIB

@@ -5,13 +5,13 @@ from typing import Any
 from hypothesis import given, settings
 
 from gpuqueue.core.decisions import Charge, Stop, Supervision, Warn
-from gpuqueue.core.model import Job
+from gpuqueue.core.model import AfterStop, Job
 from gpuqueue.core.policy import LimitPolicy, Policy
 from gpuqueue.core.reasons import ReasonCode, fields_of, sentence
 from gpuqueue.core.snapshot import Activity, Snapshot
 from gpuqueue.core.supervise import supervise
 from gpuqueue.wire.states import JobState
-from tests.builders import NOW, attempt, job, quiet, running, snapshot
+from tests.builders import NOW, attempt, card, job, lease, quiet, running, snapshot
 from tests.core.worlds import CANCEL, snapshots
 
 HOUR = 3600
@@ -50,6 +50,17 @@ def test_one_stop_a_job_and_no_warning_beside_it() -> None:
     decisions = decide(one, since=HOUR, samples=quiet(HOUR), idle_warned=2)
     assert [(type(d), d.reason.code) for d in decisions if isinstance(d, Stop)] == [(Stop, ReasonCode.LIMIT)]
     assert len(decisions) == 1
+
+
+def test_a_lost_card_requeues_its_jobs_and_no_others() -> None:
+    """H1, Z6: gone is more than drained or unreadable."""
+    node = [card(0, gone=True, drained="GPU is lost"), card(1, drained="cannot be read")]
+    jobs = [running(1), running(2)]
+    leases = [lease(jobs[0], node[0]), lease(jobs[1], node[1])]
+    (stop,) = supervise(snapshot(cards=node, jobs=jobs, leases=leases), Policy())
+    assert isinstance(stop, Stop)
+    assert (stop.job_id, stop.after, sentence(stop.reason)) == (1, AfterStop.REQUEUE, "card 0 failed: GPU is lost")
+    assert set(stop.reason.fields) == fields_of(ReasonCode.CARD_LOST)
 
 
 def test_whoever_is_being_stopped_gets_nothing_more() -> None:

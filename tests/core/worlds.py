@@ -24,7 +24,7 @@ claims = st.one_of(st.integers(1, 34 * GIB), st.sampled_from([1 * GIB, 2 * GIB, 
 
 @st.composite
 def cards(draw: st.DrawFn, index: int) -> Card:
-    capacity_mib = draw(st.sampled_from([8 * GIB, 24 * GIB, 32607, 46068]))
+    capacity_mib = draw(st.sampled_from([8 * GIB, 24 * GIB, 32607, 32607, 46068, 46068, 0]))
     foreign_mib = draw(st.one_of(st.just(0), st.integers(0, capacity_mib)))
     hidden = draw(st.booleans())
     return card(

@@ -133,6 +133,10 @@ class Node:
     def states(self) -> dict[int, str]:
         return {job["id"]: job["state"] for job in self.jobs()}
 
+    def card(self, index: int = 0) -> dict[str, Any]:
+        answer: list[dict[str, Any]] = json.loads(self.gq("gpus", "--json").stdout)
+        return answer[index]
+
     def logs(self, job_id: int, **options: Any) -> str:
         return self.gq("logs", str(job_id), **options).stdout
 

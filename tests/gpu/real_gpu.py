@@ -51,10 +51,15 @@ class Queue:
                 stdout=log,
                 stderr=log,
             )
-        until("the daemon answers", lambda: self.try_gq("gpus", "--json").returncode == 0, self._daemon_log)
+        until("the daemon answers or has ended", self._settled, self._daemon_log)
+        if self._daemon.poll() is not None:
+            raise CheckFailed(f"the daemon did not start: {self._daemon_log()}")
+
+    def _settled(self) -> bool:
+        return self._daemon.poll() is not None or self.try_gq("gpus", "--json").returncode == 0
 
     def _daemon_log(self) -> str:
-        return (self.directory / "daemon.log").read_text()[-2000:]
+        return (self.directory / "daemon.log").read_text()[-2000:].strip()
 
     def close(self) -> None:
         self.try_gq("cancel", "--all")
@@ -235,10 +240,14 @@ def main(wanted: list[str]) -> int:
         print(f"no card with {MARGIN_MIB} MiB free among {len(cards)}: cannot check")
         return 1
     begin = time.monotonic()
-    with _queue() as queue:
-        checks = [(check, card) for card in free for check in ON_EVERY_CARD]
-        checks += [(check, free[0]) for check in ON_ONE_CARD]
-        failed = sum(not _run(check, queue, card) for check, card in checks)
+    checks = [(check, card) for card in free for check in ON_EVERY_CARD]
+    checks += [(check, free[0]) for check in ON_ONE_CARD]
+    try:
+        with _queue() as queue:
+            failed = sum(not _run(check, queue, card) for check, card in checks)
+    except CheckFailed as failure:
+        print(f"FAIL  {failure}")
+        return 1
     print(f"{len(checks) - failed} of {len(checks)} checks passed in {time.monotonic() - begin:.0f} s")
     return 1 if failed else 0
 

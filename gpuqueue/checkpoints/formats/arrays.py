@@ -26,7 +26,7 @@ def npy_fault(file: BinaryIO, size: int) -> str | None:
         header = ast.literal_eval(file.read(length).decode("latin-1").strip())
         kind = re.fullmatch(r"[<>|=]?([a-zA-Z])(\d+)(?:\[.*\])?", str(header["descr"]))
         items = math.prod(header["shape"])
-    except (ValueError, SyntaxError, TypeError, KeyError):
+    except (ValueError, SyntaxError, TypeError, KeyError, MemoryError, RecursionError):
         return "has a damaged header"
     if kind is None or kind[1] == "O":
         return None

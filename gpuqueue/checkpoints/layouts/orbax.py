@@ -5,11 +5,10 @@ An item's arrays lie in an OCDBT database or in Zarr chunks, which are followed 
 
 from __future__ import annotations
 
-import json
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any
 
-from gpuqueue.checkpoints.formats import ocdbt, zarr
+from gpuqueue.checkpoints.formats import jsons, ocdbt, zarr
 from gpuqueue.checkpoints.listing import Files
 
 NAME = "orbax"
@@ -75,7 +74,7 @@ def _read(files: Files, name: str) -> dict[str, Any] | None:
     if name not in files:
         return None
     try:
-        value = json.loads(Path(files[name].path).read_bytes())
-    except (OSError, ValueError, RecursionError):
+        value = jsons.load(files[name])
+    except jsons.JsonError:
         return None
     return value if isinstance(value, dict) else {}

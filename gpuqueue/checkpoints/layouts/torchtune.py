@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import PurePath
 
-from gpuqueue.checkpoints.formats import pickled, whole
+from gpuqueue.checkpoints.formats import whole
 from gpuqueue.checkpoints.layouts import content
 from gpuqueue.checkpoints.listing import Entry, Files, entry_at
 
@@ -28,9 +28,7 @@ def fault(files: Files, step: int | None) -> str | None:
     recipe = _recipe(files)
     if recipe is not None and (damage := whole.fault(recipe)):
         return f"recipe_state.pt {damage}"
-    epochs = (
-        None if recipe is None else content.whole_number(pickled.field(content.top(recipe), "epochs_run"))
-    )
+    epochs = None if recipe is None else content.counts(recipe).get("epochs_run")
     if epochs is not None and step is not None and epochs <= step:
         return f"recipe_state.pt was saved after {epochs} epochs: this one's save was not finished"
     if not any(name.endswith((".safetensors", ".bin", ".pt", ".distcp")) for name in files):
