@@ -197,7 +197,7 @@ class LocalBackend:
         claim = _read(run_dir / CLAIM, Claim)
         if claim is None:
             if self._launcher.is_starting(key):
-                return Probe(state=ProbeState.ALIVE, monitored=True)
+                return Probe(state=ProbeState.ALIVE, started=False)
             # A shim of an earlier daemon's may still be on its way: take the claim from under it.
             if not create_record(run_dir / CLAIM, Claim(shim=None)):
                 return self._probe(key, run_dir)
@@ -206,7 +206,7 @@ class LocalBackend:
             return Probe(state=ProbeState.EXITED, lost=True, old_boot=True)
         if claim.shim is not None and lives(claim.shim):
             self._wakeups.watch(claim.shim)
-            return Probe(state=ProbeState.ALIVE, monitored=True)
+            return Probe(state=ProbeState.ALIVE, started=False)
         if (run_dir / ALIVE).exists() or (run_dir / EXIT).exists():  # written since the look above
             return self._probe(key, run_dir)
         return Probe(state=ProbeState.ABSENT, why=_last_line(run_dir / ERRORS))

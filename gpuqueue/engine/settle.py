@@ -78,7 +78,7 @@ def _not_started(engine: Engine, attempt: Attempt) -> None:
 
 
 def _alive(engine: Engine, attempt: Attempt, probe: Probe) -> None:
-    if attempt.phase is AttemptPhase.RUNNING:
+    if attempt.phase is AttemptPhase.RUNNING or not probe.started:
         return
     job = engine.store.job(attempt.job_id)
     if job is None:
