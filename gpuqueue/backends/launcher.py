@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -42,9 +43,9 @@ class Launcher:
         """The specification with what is to hold its processes."""
         cgroup = None
         if self.containment == "systemd":
-            cgroup = systemd.cgroup_of(self._name(spec))
+            cgroup = systemd.cgroup_of(self._name(spec.job_id, spec.attempt))
         elif self._cgroups is not None:
-            cgroup = str(self._cgroups / self._name(spec))
+            cgroup = str(self._cgroups / self._name(spec.job_id, spec.attempt))
         return replace(spec, containment=self.containment, cgroup=cgroup)
 
     def start(self, spec: Spec, run_dir: Path) -> int:
@@ -59,6 +60,12 @@ class Launcher:
         if tried_now or (last is not None and last.adopts and last.process.poll() is None):
             return None
         return self._launch(spec, run_dir, adopts=True)
+
+    def remove_cgroup(self, job_id: int, attempt: int) -> None:
+        """One that a shim had to leave, because what was in there survived SIGKILL."""
+        if self._cgroups is not None:
+            with suppress(OSError):  # its shim removed it, as ever
+                (self._cgroups / self._name(job_id, attempt)).rmdir()
 
     def is_starting(self, key: Key) -> bool:
         """Whether what this daemon launched for the attempt may still come to claim it."""
@@ -82,7 +89,7 @@ class Launcher:
     def _launch(self, spec: Spec, run_dir: Path, adopts: bool) -> int:
         command = [*_PYTHON, str(_SHIM), *(["--adopt"] if adopts else []), str(run_dir)]
         if spec.containment == "systemd":
-            unit = self._name(spec) + ("-adopter" if adopts else "")
+            unit = self._name(spec.job_id, spec.attempt) + ("-adopter" if adopts else "")
             command = systemd.command(unit, spec, run_dir / ERRORS, command)
         with (run_dir / ERRORS).open("ab") as errors:
             process = subprocess.Popen(
@@ -113,5 +120,5 @@ class Launcher:
             )
         return "session"
 
-    def _name(self, spec: Spec) -> str:
-        return f"gq-{spec.job_id}-{spec.attempt}-{cgroups.name_of(self._runs_dir)}"
+    def _name(self, job_id: int, attempt: int) -> str:
+        return f"gq-{job_id}-{attempt}-{cgroups.name_of(self._runs_dir)}"

@@ -160,6 +160,7 @@ class LocalBackend:
         if probe.state not in (ProbeState.EXITED, ProbeState.ABSENT) or probe.leftover_pids:
             message = f"attempt {attempt} of job {job_id} has not ended: its run directory stays"
             raise GpuqueueError(ErrorCode.CONFLICT, message)
+        self._launcher.remove_cgroup(job_id, attempt)
         # By rm, since a user may have left a tree in there that is deeper than Python recurses.
         subprocess.run(["rm", "-rf", "--one-file-system", "--", str(run_dir)], check=True)
         self._closed.discard((job_id, attempt))
