@@ -61,7 +61,7 @@ def errand(dice: random.Random, number: str, directory: Path) -> Errand:
         case "deaf":
             plan["child"] = "deaf"
         case "cancel":
-            plan |= {"run_s": dice.choice((0.5, 30)), "ignore_term": dice.random() < 0.2, "codes": [dice.randrange(10)]}
+            plan |= {"run_s": dice.choice((0.5, 30)), "ignore_term": dice.random() < 0.4, "codes": [dice.randrange(10)]}
         case "sim":
             vram_mib = SIM_MIB
             plan["simjob"] = ["--vram", f"{SIM_MIB}M", "--seconds", "0.3", "--exit-code", str(dice.randrange(10))]

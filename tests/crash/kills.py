@@ -1,8 +1,8 @@
 """SIGKILL at random moments, and what was going on at each of them.
 
 A daemon is frozen before it is killed, so that what is read of its database and run directories is what was the case
-when it died. Half of the kills are aimed: a daemon that is frozen when nothing starts or stops is let go, and frozen
-again a little later.
+when it died. Half of the kills are aimed, at a start or at a stop: a daemon that is frozen at another moment is let go,
+and frozen again a little later.
 """
 
 import os
@@ -26,7 +26,8 @@ READY_S = 60.0
 AIM_S = 5.0
 DWELL_S = 1.2
 PAUSE_S = 0.01
-TRANSITIONS = frozenset({"starting", "stopping", "in the making"})
+STARTS, STOPS = frozenset({"starting", "in the making"}), frozenset({"stopping"})
+TRANSITIONS = STARTS | STOPS
 
 Key = tuple[int, int]
 
@@ -116,11 +117,12 @@ class Killer:
 
     def _freeze(self, aimed: bool) -> set[str]:
         """What goes on at the moment at which the daemon now stands still."""
+        target = self._dice.choice((STARTS, STOPS))
         deadline = time.monotonic() + AIM_S
         while True:
             self._node.freeze()
             seen = self._look()
-            if not aimed or seen & TRANSITIONS or time.monotonic() > deadline:
+            if not aimed or seen & target or time.monotonic() > deadline:
                 return seen
             self._node.thaw()
             time.sleep(self._dice.uniform(0, 0.05))
