@@ -215,8 +215,14 @@ def finish(engine: Engine, job: Job, attempt: Attempt, decided: Finish, *, ended
         exit_status=probe.exit_status,
         exit_signal=probe.signal,
         resumed_from=probe.resumed_from,
+        started_unix=job.started_unix or (attempt.started_unix if _has_run(probe) else None),
         ended_unix=ended_unix if decided.state.ended else None,
     )
+
+
+def _has_run(probe: Probe) -> bool:
+    """One that ended between two looks was never seen alive."""
+    return probe.failed_start is None and (probe.exit_status is not None or probe.signal is not None or probe.lost)
 
 
 def signal_name(number: int) -> str:
