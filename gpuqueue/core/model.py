@@ -141,4 +141,5 @@ class Attempt:
     resumed_from: str | None = None
     peak_mib: int | None = None
     over_samples: int = 0  # consecutive samples over claim + tolerance (O1)
+    over_at: int | None = None  # when the newest of them was taken
     flagged: str | None = None  # survives SIGKILL (Z3)
