@@ -8,25 +8,23 @@ from pathlib import Path
 _WANTED = ("memory", "cpu")
 
 
-def find_base(state_dir: Path) -> Path | None:
-    """A directory of this state directory's own, made; None where there is no cgroup v2 to be had or where
+def find_base() -> Path | None:
+    """The directory for those of the attempts, made; None where there is no cgroup v2 to be had or where
     cgroup.kill is missing (kernels before 5.14). Controllers are passed down where the machine has them."""
     mount = _mount()
     if mount is None:
         return None
     above = mount if os.geteuid() == 0 else mount / _own_group()
-    base = above / "gpuqueue" / name_of(state_dir)
+    base = above / "gpuqueue"
     try:
-        base.mkdir(mode=0o755, parents=True, exist_ok=True)
-        (base / "probe").mkdir(exist_ok=True)
-        usable = os.access(base / "probe" / "cgroup.kill", os.W_OK) and os.access(above / "cgroup.procs", os.W_OK)
-        (base / "probe").rmdir()
+        base.mkdir(mode=0o755, exist_ok=True)
     except OSError:
         return None
-    for directory in (above, base.parent, base):
+    for directory in (above, base):
         for controller in _WANTED:
             with suppress(OSError):  # not there, or the group holds processes: limits are then not enforced
                 (directory / "cgroup.subtree_control").write_text(f"+{controller}")
+    usable = os.access(base / "cgroup.kill", os.W_OK) and os.access(above / "cgroup.procs", os.W_OK)
     return base if usable else None
 
 

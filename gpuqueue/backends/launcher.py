@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -34,7 +35,7 @@ class Launcher:
 
     def __init__(self, runs_dir: Path, asked: str) -> None:
         self._runs_dir = runs_dir
-        self._cgroups = cgroups.find_base(runs_dir) if asked in (AUTO, "cgroup") else None
+        self._cgroups: Path | None = None
         self.containment = self._choose(asked)
         self._launches: dict[Key, _Launch] = {}
 
@@ -42,9 +43,9 @@ class Launcher:
         """The specification with what is to hold its processes."""
         cgroup = None
         if self.containment == "systemd":
-            cgroup = systemd.cgroup_of(self._unit(spec))
+            cgroup = systemd.cgroup_of(self._name(spec.job_id, spec.attempt))
         elif self._cgroups is not None:
-            cgroup = str(self._cgroups / f"{spec.job_id}.{spec.attempt}")
+            cgroup = str(self._cgroups / self._name(spec.job_id, spec.attempt))
         return replace(spec, containment=self.containment, cgroup=cgroup)
 
     def start(self, spec: Spec, run_dir: Path) -> int:
@@ -59,6 +60,12 @@ class Launcher:
         if tried_now or (last is not None and last.adopts and last.process.poll() is None):
             return None
         return self._launch(spec, run_dir, adopts=True)
+
+    def remove_cgroup(self, job_id: int, attempt: int) -> None:
+        """One that a shim had to leave, because what was in there survived SIGKILL."""
+        if self._cgroups is not None:
+            with suppress(OSError):  # its shim removed it, as ever
+                (self._cgroups / self._name(job_id, attempt)).rmdir()
 
     def is_starting(self, key: Key) -> bool:
         """Whether what this daemon launched for the attempt may still come to claim it."""
@@ -82,7 +89,7 @@ class Launcher:
     def _launch(self, spec: Spec, run_dir: Path, adopts: bool) -> int:
         command = [*_PYTHON, str(_SHIM), *(["--adopt"] if adopts else []), str(run_dir)]
         if spec.containment == "systemd":
-            unit = self._unit(spec) + ("-adopter" if adopts else "")
+            unit = self._name(spec.job_id, spec.attempt) + ("-adopter" if adopts else "")
             command = systemd.command(unit, spec, run_dir / ERRORS, command)
         with (run_dir / ERRORS).open("ab") as errors:
             process = subprocess.Popen(
@@ -98,15 +105,20 @@ class Launcher:
         return process.pid
 
     def _choose(self, asked: str) -> str:
-        offered = {"systemd": systemd.available(), "cgroup": self._cgroups is not None, "session": True}
-        there = [kind for kind, offers in offered.items() if offers]
-        if asked != AUTO and asked not in there:
+        """The best first. A cgroup is made only where it is to be used: where systemd runs, they are systemd's."""
+        if asked in (AUTO, "systemd") and systemd.available():
+            return "systemd"
+        if asked in (AUTO, "cgroup"):
+            self._cgroups = cgroups.find_base()
+            if self._cgroups is not None:
+                return "cgroup"
+        if asked not in (AUTO, "session"):
             raise GpuqueueError(
                 ErrorCode.UNAVAILABLE,
                 f"containment {asked!r} is not to be had on this machine",
-                hint=f"it offers {', '.join(there)}; {AUTO!r} takes the best",
+                hint=f"{AUTO!r} takes the best that there is; 'session' is to be had everywhere",
             )
-        return there[0] if asked == AUTO else asked
+        return "session"
 
-    def _unit(self, spec: Spec) -> str:
-        return f"gq-{spec.job_id}-{spec.attempt}-{cgroups.name_of(self._runs_dir)}"
+    def _name(self, job_id: int, attempt: int) -> str:
+        return f"gq-{job_id}-{attempt}-{cgroups.name_of(self._runs_dir)}"

@@ -160,6 +160,7 @@ class LocalBackend:
         if probe.state not in (ProbeState.EXITED, ProbeState.ABSENT) or probe.leftover_pids:
             message = f"attempt {attempt} of job {job_id} has not ended: its run directory stays"
             raise GpuqueueError(ErrorCode.CONFLICT, message)
+        self._launcher.remove_cgroup(job_id, attempt)
         # By rm, since a user may have left a tree in there that is deeper than Python recurses.
         subprocess.run(["rm", "-rf", "--one-file-system", "--", str(run_dir)], check=True)
         self._closed.discard((job_id, attempt))
@@ -197,7 +198,7 @@ class LocalBackend:
         claim = _read(run_dir / CLAIM, Claim)
         if claim is None:
             if self._launcher.is_starting(key):
-                return Probe(state=ProbeState.ALIVE, monitored=True)
+                return Probe(state=ProbeState.ALIVE, started=False)
             # A shim of an earlier daemon's may still be on its way: take the claim from under it.
             if not create_record(run_dir / CLAIM, Claim(shim=None)):
                 return self._probe(key, run_dir)
@@ -206,7 +207,7 @@ class LocalBackend:
             return Probe(state=ProbeState.EXITED, lost=True, old_boot=True)
         if claim.shim is not None and lives(claim.shim):
             self._wakeups.watch(claim.shim)
-            return Probe(state=ProbeState.ALIVE, monitored=True)
+            return Probe(state=ProbeState.ALIVE, started=False)
         if (run_dir / ALIVE).exists() or (run_dir / EXIT).exists():  # written since the look above
             return self._probe(key, run_dir)
         return Probe(state=ProbeState.ABSENT, why=_last_line(run_dir / ERRORS))

@@ -33,6 +33,7 @@ def command(unit: str, spec: Spec, errors: Path, shim: list[str]) -> list[str]:
     """The command line that starts `shim` as the unit; it returns as soon as the unit runs."""
     properties = {
         "KillMode": "process",
+        "TimeoutStopSec": "5",  # a shim ends with its job, not with the machine: shutting down need not wait
         "Delegate": "yes",
         "OOMPolicy": "continue",
         "OOMScoreAdjust": "-900",

@@ -4,7 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gpuqueue.backends import cgroups
+from gpuqueue.backends import cgroups, traffic
 from gpuqueue.core.readings import ProcessUse
 from gpuqueue.wire.procfs import Process, Traces, members
 
@@ -28,7 +28,9 @@ class _Sum:
 @dataclass(slots=True)
 class _Account:
     cpu_ms: _Sum = field(default_factory=_Sum)
-    io_bytes: _Sum = field(default_factory=_Sum)
+    file_bytes: _Sum = field(default_factory=_Sum)
+    tcp_bytes: dict[int, _Sum] = field(default_factory=dict)  # by the socket's inode
+    closed_tcp_bytes: int = 0
     known: frozenset[Key] = frozenset()
 
 
@@ -46,22 +48,34 @@ class Usage:
         """`table` is /proc as it was read just now. Attempts that are no longer asked for are forgotten."""
         self._accounts = {key: self._accounts.get(key, _Account()) for key in traces}
         found = members(list(traces.values()), table)
-        return {key: self._use(key, traces[key], processes) for key, processes in zip(traces, found, strict=True)}
+        tcp = traffic.tcp_bytes() if traces else {}
+        return {key: self._use(key, traces[key], processes, tcp) for key, processes in zip(traces, found, strict=True)}
 
-    def _use(self, key: Key, traces: Traces, processes: list[Process]) -> ProcessUse:
+    def _use(self, key: Key, traces: Traces, processes: list[Process], tcp: Mapping[int, int]) -> ProcessUse:
         account = self._accounts[key]
         account.known = frozenset((process.pid, process.start_ticks) for process in processes)
         cpu_ms = cgroups.cpu_ms(traces.cgroup) if traces.cgroup else None
         if cpu_ms is None:
             cpu_ms = sum(process.cpu_ticks for process in processes) * _MS_PER_TICK
+        file_bytes = account.file_bytes.add(sum(_file_bytes(process.pid) for process in processes))
         return ProcessUse(
             pids=frozenset(process.pid for process in processes),
             cpu_ms=account.cpu_ms.add(cpu_ms),
-            io_bytes=account.io_bytes.add(sum(_io_bytes(process.pid) for process in processes)),
+            io_bytes=file_bytes + _tcp_bytes(account, processes, tcp),
         )
 
 
-def _io_bytes(pid: int) -> int:
+def _tcp_bytes(account: _Account, processes: list[Process], tcp: Mapping[int, int]) -> int:
+    """A socket that several processes share counts once; a closed one leaves what was last seen."""
+    held = set().union(*(traffic.sockets_of(process.pid) for process in processes)) & tcp.keys()
+    for inode in account.tcp_bytes.keys() - held:
+        account.closed_tcp_bytes += account.tcp_bytes.pop(inode).total
+    for inode in held:
+        account.tcp_bytes.setdefault(inode, _Sum()).add(tcp[inode])
+    return account.closed_tcp_bytes + sum(one.total for one in account.tcp_bytes.values())
+
+
+def _file_bytes(pid: int) -> int:
     """Through read and write, or through the page cache of mapped files, whichever is more."""
     try:
         with open(f"/proc/{pid}/io", "rb") as file:  # noqa: PTH123

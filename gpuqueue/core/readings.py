@@ -68,6 +68,7 @@ class Probe:
     ended_unix: float | None = None
     old_boot: bool = False
     monitored: bool = True  # with ALIVE: a shim or adopter watches it
+    started: bool = True  # with ALIVE: the job itself runs; until then its shim makes it ready
     resumed_from: str | None = None
     checkpoint: str | None = None
     checkpoint_step: int | None = None

@@ -12,7 +12,7 @@ from pathlib import Path
 import uvicorn
 
 from gpuqueue.api.app import build_app
-from gpuqueue.api.peers import PeerProtocol
+from gpuqueue.api.connections import Connection
 from gpuqueue.backends.local import LocalBackend
 from gpuqueue.config.settings import Settings
 from gpuqueue.daemon import lock, systemd
@@ -39,7 +39,7 @@ def serve(settings: Settings) -> None:
     make_state_dir(state_dir)
     held = [lock.hold(state_dir / "gpuqueued.lock", str(state_dir))]
     if not settings.simulate_mib:
-        held.append(lock.hold_node())
+        held.append(lock.hold_node(settings.node_lock))
     store = open_store(state_dir / "gpuqueue.db")
     cards = _cards(settings, state_dir)
     engine = build_engine(settings, store, cards)
@@ -88,7 +88,7 @@ def build_engine(settings: Settings, store: Store, cards: Cards) -> Engine:
 async def _serve(engine: Engine, server_socket: socket.socket) -> None:
     config = uvicorn.Config(
         build_app(engine),
-        http=PeerProtocol,
+        http=Connection,
         ws="none",
         lifespan="off",
         loop="asyncio",

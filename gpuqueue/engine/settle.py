@@ -21,6 +21,7 @@ from gpuqueue.engine.observe import account
 from gpuqueue.wire.states import JobState
 
 Probes = Mapping[tuple[int, int], Probe]
+Uses = Mapping[tuple[int, int], ProcessUse]
 
 
 def probe_all(engine: Engine) -> dict[tuple[int, int], Probe]:
@@ -30,7 +31,7 @@ def probe_all(engine: Engine) -> dict[tuple[int, int], Probe]:
     }
 
 
-def with_survivors(uses: Mapping[tuple[int, int], ProcessUse], probes: Probes) -> Mapping[tuple[int, int], ProcessUse]:
+def with_survivors(uses: Uses, probes: Probes) -> Mapping[tuple[int, int], ProcessUse]:
     """`uses` with what survived the kill of attempts that have ended: it is theirs as long as it lives, charged to
     their leases, and no stranger (Z3)."""
     survivors = {
@@ -41,25 +42,31 @@ def with_survivors(uses: Mapping[tuple[int, int], ProcessUse], probes: Probes) -
     return {**uses, **survivors}
 
 
-def settle(engine: Engine, reading: NodeReading, uses: Mapping[tuple[int, int], ProcessUse], probes: Probes) -> None:
+def settle(engine: Engine, reading: NodeReading, uses: Uses, probes: Probes) -> None:
     for attempt in engine.store.held_attempts():
         key = (attempt.job_id, attempt.number)
-        probe = probes[key]
-        if attempt.phase is AttemptPhase.RELEASING:
-            _release(engine, attempt, probe, reading, uses.get(key))
-        elif probe.state is ProbeState.ABSENT:
-            _not_started(engine, attempt, reading, uses)
-        elif probe.state is ProbeState.ALIVE:
-            _alive(engine, attempt, probe)
-        elif probe.state is ProbeState.EXITED:
-            _ended(engine, attempt, probe, reading, uses)
-            still_held = replace(attempt, phase=AttemptPhase.RELEASING)
-            _release(engine, still_held, probe, reading, uses.get(key))
+        with engine.only_this_job(attempt.job_id):
+            _settle_one(engine, attempt, probes[key], reading, uses)
 
 
-def _not_started(
-    engine: Engine, attempt: Attempt, reading: NodeReading, uses: Mapping[tuple[int, int], ProcessUse]
-) -> None:
+def _settle_one(engine: Engine, attempt: Attempt, probe: Probe, reading: NodeReading, uses: Uses) -> None:
+    use = uses.get((attempt.job_id, attempt.number))
+    if attempt.phase is AttemptPhase.RELEASING:
+        _release(engine, attempt, probe, reading, use)
+    elif probe.state is ProbeState.ABSENT and attempt.phase is AttemptPhase.STARTING:
+        _not_started(engine, attempt, reading, uses)
+    elif probe.state is ProbeState.ABSENT:
+        # Somebody removed its run directory. It did start, so it must never start again; should its processes live,
+        # their VRAM counts as foreign from now on.
+        _ended(engine, attempt, Probe(state=ProbeState.EXITED, lost=True), reading, uses)
+    elif probe.state is ProbeState.ALIVE:
+        _alive(engine, attempt, probe)
+    elif probe.state is ProbeState.EXITED:
+        _ended(engine, attempt, probe, reading, uses)
+        _release(engine, replace(attempt, phase=AttemptPhase.RELEASING), probe, reading, use)
+
+
+def _not_started(engine: Engine, attempt: Attempt, reading: NodeReading, uses: Uses) -> None:
     """The daemon died between the lease and the shim, or the boot is over: start it now, or let it end."""
     job = engine.store.job(attempt.job_id)
     if job is None:
@@ -77,7 +84,7 @@ def _not_started(
 
 
 def _alive(engine: Engine, attempt: Attempt, probe: Probe) -> None:
-    if attempt.phase is AttemptPhase.RUNNING:
+    if attempt.phase is AttemptPhase.RUNNING or not probe.started:
         return
     job = engine.store.job(attempt.job_id)
     if job is None:
@@ -92,7 +99,6 @@ def _alive(engine: Engine, attempt: Attempt, probe: Probe) -> None:
                 state=state,
                 state_since=engine.clock.second,
                 resumed_from=probe.resumed_from,
-                started_unix=job.started_unix or attempt.started_unix,
             ),
             expect=job.state,
         )
@@ -103,7 +109,7 @@ def _ended(
     attempt: Attempt,
     probe: Probe,
     reading: NodeReading,
-    uses: Mapping[tuple[int, int], ProcessUse],
+    uses: Uses,
 ) -> None:
     """The attempt is over: record how, and let core decide what becomes of the job."""
     job = engine.store.job(attempt.job_id)

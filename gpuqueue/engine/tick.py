@@ -30,7 +30,7 @@ def cycle(engine: Engine, reading: NodeReading, monotonic: float) -> None:
 
     # 4. What must not go on: the intent is committed before the first signal.
     policy = engine.settings.policy
-    enact.supervise(engine, snapshot, supervise(snapshot, policy))
+    enact.supervise(engine, supervise(snapshot, policy))
     enact.carry_out_stops(engine)
 
     # 5. What may start, given what step 4 left: the lease is committed before the first process.

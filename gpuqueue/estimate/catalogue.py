@@ -1,11 +1,9 @@
-"""Built-in model shapes: finds a model by the name that people write, repository prefixes and suffixes aside."""
+"""Built-in model shapes, found by the name that people write, repository and suffixes aside."""
 
-import os.path
 from collections.abc import Callable
 
+from gpuqueue.estimate.models import TABLE
 from gpuqueue.estimate.shapes import ModelShape
-
-TABLE = os.path.join(os.path.dirname(__file__), "models.csv")
 
 # Models that are another one's shape with other weights.
 SAME_SHAPE = {
@@ -37,7 +35,24 @@ SAME_SHAPE = {
 }
 # Words of a name that do not change the shape.
 NOISE = frozenset(
-    ["instruct", "chat", "hf", "it", "base", "pt", "gptq", "awq", "fp8", "bf16", "int4", "int8", "bnb", "4bit", "unsloth", "gguf", "4k", "8k", "128k", "thinking", "coder", "math", "meta", "2407", "2410", "2501", "2503", "2506", "2507", "dpo", "sft", "alpha", "beta", "reasoning", "preview", "text"]
+    {
+        *(
+            "instruct",
+            "chat",
+            "hf",
+            "it",
+            "base",
+            "pt",
+            "text",
+            "thinking",
+            "reasoning",
+            "coder",
+            "math",
+            "meta",
+        ),
+        *("gptq", "awq", "fp8", "bf16", "int4", "int8", "bnb", "4bit", "unsloth", "gguf", "4k", "8k", "128k"),
+        *("dpo", "sft", "alpha", "beta", "preview", "2407", "2410", "2501", "2503", "2506", "2507"),
+    }
 )
 
 
@@ -47,7 +62,9 @@ class UnknownModelError(ValueError):
     def __init__(self, name: str, near: list[str]) -> None:
         self.name, self.near = name, near
         like = f"; did you mean {', '.join(near)}?" if near else "."
-        super().__init__(f"no built-in shape for model {name!r}{like} A directory with its config.json works too")
+        super().__init__(
+            f"no built-in shape for model {name!r}{like} A directory with its config.json works too"
+        )
 
 
 def find(name: str) -> ModelShape:
@@ -70,9 +87,7 @@ def names() -> list[str]:
 
 
 def _rows() -> dict[str, list[str]]:
-    with open(TABLE, encoding="utf-8") as table:
-        lines = table.read().splitlines()[2:]
-    return {line.split(",", 1)[0].lower(): line.split(",") for line in lines}
+    return {line.split(",", 1)[0].lower(): line.split(",") for line in TABLE.splitlines()}
 
 
 def _candidates(name: str) -> list[str]:

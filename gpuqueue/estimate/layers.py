@@ -6,16 +6,16 @@ copy of its input of its own. The sums agree with the live tensors of real train
 a tensor-counting dispatch mode (docs/estimate.md, "How the activations were counted").
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gpuqueue.estimate.run import Run
 from gpuqueue.estimate.states import adapted_linears
 
+STEP_BEFORE = 0.7  # its usual length, where the longest batch sets the peak
 EAGER_SCORE_BYTES = {2: 14.8, 4: 18.0}  # at the peak of its backward pass, b * heads * S * S each
 
 
-@dataclass(frozen=True, slots=True)
-class LayerBytes:
+class LayerBytes(NamedTuple):
     """Bytes a token of one layer: kept with checkpointing, kept without, and on top while it runs back."""
 
     store: float
@@ -27,7 +27,11 @@ def layer_bytes(run: Run) -> LayerBytes:
     """LayerBytes of an average layer of this run."""
     element = element_bytes(run)
     saved = (
-        _norms(run, element) + _attention(run, element) + _feed_forward(run, element) + _adapters(run, element)
+        _norms(run, element)
+        + _attention(run, element)
+        + _feed_forward(run, element)
+        + _adapters(run, element)
+        + _inputs_of_4bit_linears(run, element)
     )
     store = 0.0 if run.offload_activations else float(run.stream_bytes * run.shape.hidden)
     if run.shape.bigcode:  # the cache is a view that keeps the fused projection's whole output alive
@@ -98,20 +102,23 @@ def _feed_forward(run: Run, element: int) -> float:
     copies = 3 if shape.gated_mlp else 1  # gate, act(gate), up | the activation's input
     if run.fused_mlp and shape.gated_mlp:
         copies = 2
-    if run.method == "full" or _shares_input(run, "down_proj") or _keeps_4bit_inputs(run):
+    if run.method == "full" or _shares_input(run, "down_proj"):
         copies += 1  # the input of a trained down projection
     total = float(element * copies * shape.active_ffn())
-    if _keeps_4bit_inputs(run):
-        total += element * (len(shape.attention_linears()) - 2 + copies - 2) * shape.hidden
     if shape.experts:
         gathered = 2 if run.method == "full" else 1
         total += element * gathered * shape.experts_per_token * shape.hidden + 8 * shape.experts
     return total
 
 
-def _keeps_4bit_inputs(run: Run) -> bool:
-    """bitsandbytes up to 0.43, which litgpt pins, saves a copy of every 4-bit linear's input."""
-    return run.stack == "litgpt" and run.weights.startswith("nf4")
+def _inputs_of_4bit_linears(run: Run, element: int) -> float:
+    """bitsandbytes up to 0.43, which litgpt pins, hangs the inputs of 4-bit linears on the graph itself.
+    They live as long as the loss: those of the step before are still there in the next forward pass."""
+    if run.stack != "litgpt" or not run.weights.startswith("nf4"):
+        return 0.0
+    shape = run.shape
+    of_norms = min(2, shape.norms) * shape.hidden  # one norm feeds both blocks where they are parallel
+    return element * (1 + STEP_BEFORE) * (of_norms + shape.q_width + shape.active_ffn())
 
 
 def _shares_input(run: Run, linear: str) -> bool:

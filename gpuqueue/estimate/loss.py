@@ -25,8 +25,10 @@ def logit_copies(run: Run) -> float:
         return 0.0
     capped = 2 if run.shape.soft_cap else 0  # tanh keeps its result
     if run.stack == "litgpt":
-        # Fabric turns the model's output into fp32; the loss then goes 128 positions at a time.
-        return 8 + 12 * min(1.0, LITGPT_CHUNK / run.seq_len) + capped
+        # Fabric turns the model's output into fp32; the loss then goes 128 positions at a time. With
+        # 4-bit weights the peak is a moment later, when the head is unpacked (weights.py counts that).
+        last_chunk = 4 if run.weights.startswith("nf4") else 12
+        return 8 + last_chunk * min(1.0, LITGPT_CHUNK / run.seq_len) + capped
     logit = 4 if run.compute == "fp32" or (element_bytes(run) == 4 and not run.autocast) else 2
     if run.loss == "chunked":
         return (logit if run.stack == "torchtune" else 0) + 12 / CHUNKS

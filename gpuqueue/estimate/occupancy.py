@@ -6,7 +6,7 @@ sets the peak leaves the activations' blocks over in the same way. From the seco
 blocks are also cut out of the vocabulary-sized ones, which are then too small and are made anew.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gpuqueue.estimate.run import Run
 
@@ -18,11 +18,11 @@ NEW_LOGITS = {"eager": 0.5, "fused": 0.9}  # fp32 logits made anew, as a share o
 EXPANDABLE = 0.25  # expandable segments grow and shrink instead
 INFERENCE = 0.04
 LEAST = 0.03  # of the peak: odd sizes and half-used segments of 2 and 20 MiB
-LOW, HIGH = 0.45, 1.6  # where 90 % of the measured runs lie around the usual value
+LOW, HIGH = 0.25, 2.0  # of the usual leftover: 90 % of the measured runs lie between
+PEAK_ERROR = 0.05  # of the peak, which has an error of its own
 
 
-@dataclass(frozen=True, slots=True)
-class Transients:
+class Transients(NamedTuple):
     """Bytes that exist in one part of a step only."""
 
     layer: float = 0.0
@@ -33,9 +33,8 @@ class Transients:
     peaks_in_step: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Leftover:
-    """Bytes cached but not in use at the peak: low, usual, high."""
+class Leftover(NamedTuple):
+    """Bytes cached but not in use at the peak: usual, and the interval's ends, the peak's error in them."""
 
     low: float
     usual: float
@@ -46,7 +45,7 @@ def leftover(run: Run, peak: float, parts: Transients) -> Leftover:
     """What the allocator holds on top of the tensors' peak. Constants from SOURCE."""
     least = LEAST * peak
     if not run.trains:
-        return Leftover(least / 3, INFERENCE * peak, 3 * INFERENCE * peak)
+        return Leftover(-PEAK_ERROR * peak / 2, INFERENCE * peak, 3 * INFERENCE * peak)
     if parts.peaks_in_step:
         usual = min(parts.activations + max(parts.layer, parts.loss), parts.step)
     else:
@@ -58,4 +57,4 @@ def leftover(run: Run, peak: float, parts: Transients) -> Leftover:
     if run.expandable_segments:
         usual *= EXPANDABLE
     usual = max(usual, least)
-    return Leftover(max(LOW * usual, 2 * least / 3), usual, max(HIGH * usual, 3 * least))
+    return Leftover(LOW * usual - PEAK_ERROR * peak, usual, HIGH * usual + PEAK_ERROR * peak)

@@ -1,11 +1,11 @@
 """One run to be estimated: the model's shape and every choice that changes how much memory it takes."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gpuqueue.estimate.shapes import ModelShape
 
 METHODS = ("full", "lora", "qlora", "inference", "vllm")
-FORMATS = ("fp32", "bf16", "fp16", "int8", "nf4", "nf4-dq", "gptq4", "gptq8", "awq", "fp8")
+FORMATS = ("fp32", "bf16", "fp16", "int8", "nf4", "nf4-dq", "gptq4", "gptq8", "awq", "fp8", "gguf")
 OPTIMIZERS = (
     "adamw",
     "adamw_fused",
@@ -25,10 +25,10 @@ TRAINERS = ("sft", "dpo", "grpo", "orpo", "kto", "reward")
 STACKS = ("hf", "litgpt", "torchtune")
 KBIT = ("none", "peft", "trl")
 CURRENT_TRANSFORMERS = (5, 0)
+CONTEXT_MIB = 450  # where no node has been measured
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(NamedTuple):
     """A run whose memory is asked for. Defaults are what Transformers, PEFT and TRL do unasked."""
 
     shape: ModelShape
@@ -82,10 +82,11 @@ class Run:
     group_size: int = 128  # weights that share a scale in GPTQ and AWQ files; 0: one scale a column
     weight_bytes: int = 0  # exact, from safetensors or GGUF headers
     workspace_mib: int = 9  # cuBLAS workspace a thread: 8.125 MiB, 32 MiB on Hopper and later
-    context_mib: int = 450  # CUDA context; gpuqueued init measures it on each node
+    context_mib: int = CONTEXT_MIB  # gpuqueued init measures the CUDA context on each node
     expandable_segments: bool = False
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Raises ValueError where a choice is unknown or a number makes no sense; the text names it."""
         for field, allowed in (
             ("method", METHODS),
             ("weights", FORMATS),
@@ -127,6 +128,19 @@ class Run:
         return self.sequences_at_once * (self.seq_len + self.completion_len)
 
     @property
+    def loss_tokens(self) -> int:
+        """Tokens whose logits are computed: GRPO asks for those of the completions only."""
+        if self.trainer == "grpo" and self.completion_len:
+            return self.batch * self.completion_len
+        return self.tokens
+
+    @property
+    def keeps_reference(self) -> bool:
+        """Whether a frozen copy lies beside the trained model; an adapter is switched off instead."""
+        compares = self.trainer in ("dpo", "kto", "grpo")
+        return compares and self.method == "full" and self.reference_model and not self.precomputed_reference
+
+    @property
     def bitsandbytes(self) -> bool:
         return self.method == "qlora" and self.weights in ("nf4", "nf4-dq", "int8")
 
@@ -147,5 +161,7 @@ class Run:
         A bitsandbytes linear answers in the type it is asked in, so fp32 norms make the stream fp32:
         those of a k-bit preparation, and every LayerNorm under autocast.
         """
-        asked_in_fp32 = self.kbit_fp32_norms or (self.bitsandbytes and self.autocast and self.shape.layer_norm)
+        asked_in_fp32 = self.kbit_fp32_norms or (
+            self.bitsandbytes and self.autocast and self.shape.layer_norm
+        )
         return 4 if self.weights == "fp32" or asked_in_fp32 else self.compute_bytes

@@ -1,6 +1,6 @@
 """Inference: the key-value cache and what the prompt's pass through the model needs on top."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gpuqueue.estimate.allocator import MIB
 from gpuqueue.estimate.run import Run
@@ -11,8 +11,7 @@ VLLM_ACTIVATION_TOKENS = 8192  # max_num_batched_tokens of vLLM's chunked prefil
 VLLM_GRAPHS_MIB = 600  # CUDA graphs for its default batch sizes; vLLM logs what it took
 
 
-@dataclass(frozen=True, slots=True)
-class ServingBytes:
+class ServingBytes(NamedTuple):
     """Bytes of the cache when generation ends, and of cache and working set while the prompt passes."""
 
     cache: float

@@ -1,12 +1,11 @@
 """The shape of a decoder model: what its tensors are and how many bytes a token leaves in its cache."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 ATTENTION_LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj")
 
 
-@dataclass(frozen=True, slots=True)
-class ModelShape:
+class ModelShape(NamedTuple):
     """A decoder-only transformer, in the words of its config.json. Widths are elements, not bytes."""
 
     name: str

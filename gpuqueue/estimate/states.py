@@ -1,6 +1,6 @@
-"""What training adds to the weights: adapters, gradients, optimizer states and the optimizer's own scratch."""
+"""What training adds to the weights: adapters, gradients, optimizer states and the optimizer's scratch."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gpuqueue.estimate.run import Run
 
@@ -40,8 +40,7 @@ HEADS = ("lm_head", "head", "output", "embed_out")
 EMBEDDINGS = ("embed_tokens", "wte", "embed_in", "emb")
 
 
-@dataclass(frozen=True, slots=True)
-class StateBytes:
+class StateBytes(NamedTuple):
     """Bytes on one card of everything that exists because something is trained."""
 
     trained: int  # parameters, not bytes

@@ -1,6 +1,6 @@
 """What the model's weights take, by the rules of the file formats."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from gpuqueue.estimate.allocator import block
 from gpuqueue.estimate.run import Run
@@ -20,12 +20,12 @@ SOURCES = {
     "gptq4": "GPTQ file: 4 bits a weight, fp16 scale and 4-bit zero a group, int32 g_idx an input",
     "gptq8": "GPTQ file: 8 bits a weight, fp16 scale and 8-bit zero a group, int32 g_idx an input",
     "awq": "AWQ file: 4 bits a weight, fp16 scale and 4-bit zero a group",
+    "gguf": "GGUF header: the tensors' own sizes",
     "fp8": "fp8 file: 1 B a weight, one fp32 scale a tile of 128 x 128",
 }
 
 
-@dataclass(frozen=True, slots=True)
-class WeightBytes:
+class WeightBytes(NamedTuple):
     """Bytes of the base model on one card, and what loading it adds for a moment or for good."""
 
     linear: int
@@ -68,9 +68,10 @@ def linear_bytes(fmt: str, inputs: int, outputs: int, group_size: int = GROUP) -
 def weight_bytes(run: Run) -> WeightBytes:
     """The base model's weights on one card, before ZeRO-3 or FSDP shards them."""
     shape = run.shape
-    linear = sum(
-        count * block(linear_bytes(run.weights, i, o, run.group_size)) for _, i, o, count in shape.linears()
-    )
+    linear = 0
+    if not run.weight_bytes:
+        for _, i, o, count in shape.linears():
+            linear += count * block(linear_bytes(run.weights, i, o, run.group_size))
     plain = _plain_bytes(run)
     head_quantised = run.stack == "litgpt" and run.weights.startswith("nf4")
     embeddings = block(shape.embedding_params * plain)
@@ -78,15 +79,14 @@ def weight_bytes(run: Run) -> WeightBytes:
         embeddings += block(linear_bytes(run.weights, shape.hidden, shape.vocab))
     elif _head_of_its_own(run):
         embeddings += block(shape.embedding_params * plain)
-    if run.weight_bytes and run.weights in ("bf16", "fp16", "fp32"):
-        linear = run.weight_bytes - embeddings - shape.other_params * plain
-    elif run.weight_bytes:
-        linear = run.weight_bytes
-        embeddings = 0
+    other = shape.other_params * (4 if run.kbit_fp32_norms else plain)
+    if run.weight_bytes:  # the files' own sizes, plus what preparing the model adds to them
+        linear, other = run.weight_bytes, 0
+        embeddings = (embeddings // 2) if run.kbit_fp32_embeddings else 0
     return WeightBytes(
         linear=linear,
         embeddings=embeddings,
-        other=shape.other_params * (4 if run.kbit_fp32_norms else plain),
+        other=other,
         buffer=_kernel_buffer(run),
         load_copy=_load_copy(run),
     )

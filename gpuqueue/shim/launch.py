@@ -5,6 +5,7 @@ says it is ready and waits. "go" lets it run the command; a closed socket lets i
 """
 
 import array
+import errno
 import json
 import os
 import socket
@@ -142,17 +143,24 @@ def _script_command(run_dir: Path, spec: Spec, environment: dict[str, str], user
 
 def _first_of(candidates: tuple[str, ...], environment: dict[str, str]) -> str:
     for name in candidates:
-        for directory in os.get_exec_path(environment):
-            path = str(Path(directory) / name)
-            if os.access(path, os.X_OK):
-                return path
+        if path := _on_path(name, environment):
+            return path
     raise CannotStart(f"no {' or '.join(candidates)} in the job's PATH ({environment.get('PATH', 'unset')})", 127)
+
+
+def _on_path(name: str, environment: dict[str, str]) -> str | None:
+    """As a shell looks: directories of the PATH that cannot be entered are passed over."""
+    paths = (Path(directory) / name for directory in os.get_exec_path(environment))
+    return next((str(path) for path in paths if os.access(path, os.X_OK) and path.is_file()), None)
 
 
 def _run(command: list[str], environment: dict[str, str]) -> NoReturn:
     name = command[0]
+    path = name if "/" in name else _on_path(name, environment)
+    if path is None:
+        raise CannotStart(f"{name}: no such command", 127)
     try:
-        os.execvpe(name, command, environment)
+        os.execve(path, command, environment)
     except FileNotFoundError as error:
         if "\r" in name:
             raise CannotStart(f"no such interpreter: {name!r}; the script has Windows line ends", 127) from error
@@ -161,7 +169,7 @@ def _run(command: list[str], environment: dict[str, str]) -> NoReturn:
     except ValueError as error:
         raise CannotStart(f"cannot run {name!r}: {error}") from error
     except OSError as error:
-        hint = "; it needs a first line such as #!/bin/sh" if error.strerror == "Exec format error" else ""
+        hint = "; it needs a first line such as #!/bin/sh" if error.errno == errno.ENOEXEC else ""
         raise CannotStart(f"cannot run {name}: {error.strerror}{hint}") from error
 
 

@@ -108,8 +108,9 @@ class Monitor:
         self.say(*sentences)
         order = _read(self.run_dir / STOP, StopOrder)
         if order is not None and order != self._order:
-            self._obey(order, anew=order.asked_at != heard.stop_asked_at)
-            self._stopped = self._stopped or stoppable
+            anew = order.asked_at != heard.stop_asked_at
+            self._obey(order, anew)
+            self._stopped = self._stopped or stoppable or not anew
         self._heard = Heard(say_bytes=said, stop_asked_at=self._order.asked_at if self._order else heard.stop_asked_at)
         if self._heard != heard:
             with suppress(OSError):  # worth a repeated line to an adopter, no more

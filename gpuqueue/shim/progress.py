@@ -12,6 +12,7 @@ from gpuqueue.wire.rundir import PROGRESS, Progress, Spec, UnreadableRecord, rea
 
 EVERY_S = 10
 COMMAND_EVERY_S = 60
+LAST_LOOK_S = 10
 
 
 class CheckpointWatch:
@@ -54,11 +55,13 @@ class CheckpointWatch:
 
     def look_once_more(self) -> None:
         """What the job saved on its way out belongs to its record. Bounded, hung file system or not."""
-        deadline = time.monotonic() + resume.LOOK_LIMIT_S
+        deadline = time.monotonic() + LAST_LOOK_S
         self._until_idle(deadline)
         self._look_at = 0.0
         self.step()
         self._until_idle(deadline)
+        if self._helper is not None and not self._helper.closed:
+            self._helper.close()
 
     def _until_idle(self, deadline: float) -> None:
         while self._helper is not None and time.monotonic() < deadline:

@@ -7,10 +7,11 @@ import socket
 import subprocess
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from gpuqueue.checkpoints.newest import newest_complete
 from gpuqueue.shim.owner import Helper
-from gpuqueue.wire.rundir import Progress, Spec
+from gpuqueue.wire.rundir import MARKER_ENV, Progress, Spec
 
 LOOK_LIMIT_S = 20
 COMMAND_LIMIT_S = 60
@@ -39,12 +40,12 @@ def resolve(spec: Spec, env: dict[str, str]) -> Helper:
 
 
 def as_progress(answer: bytes) -> Progress | None:
-    return Progress(**json.loads(answer)) if answer else None
+    return Progress(**fields) if (fields := _fields(answer)) else None
 
 
 def as_resume(answer: bytes, spec: Spec) -> Resume:
-    if answer:
-        return Resume(**json.loads(answer))
+    if fields := _fields(answer):
+        return Resume(**fields)
     fallback = spec.resume_fallback
     went_on = f"resuming from {fallback}" if fallback else "starting from the beginning"
     return Resume(fallback, [f"looking for checkpoints gave no answer; {went_on}"])
@@ -57,6 +58,15 @@ def must_look(spec: Spec) -> bool:
 
 def without_looking(spec: Spec) -> Resume:
     return _resume(spec, {})
+
+
+def _fields(answer: bytes) -> dict[str, Any] | None:
+    """None where a helper was killed before its answer was whole."""
+    try:
+        found: dict[str, Any] = json.loads(answer)
+    except ValueError:
+        return None
+    return found
 
 
 def resume_words(spec: Spec, checkpoint: str | None) -> list[str]:
@@ -117,6 +127,8 @@ def _newest(spec: Spec, directory: str, since: float | None) -> Progress:
 
 def _ask(spec: Spec, command: str, env: dict[str, str]) -> Progress:
     """The last line that `--checkpoint-command` prints; whether it is complete is the command's business."""
+    # Without the marker: it is the monitor's helper, not one of the job's processes.
+    env = {name: value for name, value in env.items() if name != MARKER_ENV}
     done = subprocess.run(
         ["/bin/sh", "-c", command],
         cwd=spec.cwd,

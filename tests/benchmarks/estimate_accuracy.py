@@ -49,7 +49,7 @@ def score(rows: list[dict[str, str]]) -> dict[str, object]:
         label = {"line": number, "source": row["source"], "model": row["model"], "method": row["method"]}
         try:
             found = measured_rows.read(row)
-        except measured_rows.Incomplete as reason:
+        except measured_rows.IncompleteError as reason:
             left_out.append(label | {"reason": str(reason)})
             continue
         left_out += [label | {"reason": f"{what}: {why}"} for what, why in found.left_out.items()]
@@ -153,7 +153,12 @@ def _fitcheck(scored: list[dict]) -> list[dict]:
     for (quantity, own), rows in groups.items():
         theirs = _errors([row["fitcheck_mib"] / row["measured_mib"] - 1 for row in rows])
         found.append(
-            {"quantity": quantity, "on": own, "fitcheck": theirs, "gq": _errors([row["error"] for row in rows])}
+            {
+                "quantity": quantity,
+                "on": own,
+                "fitcheck": theirs,
+                "gq": _errors([row["error"] for row in rows]),
+            }
         )
     return found
 
@@ -162,20 +167,29 @@ def show(report: dict, every_row: bool) -> None:
     """The report for people."""
     line = "{rows:5d} {median:7.2f} {p95:7.2f} {worst:7.2f} {bias:+7.2f}"
     head = " rows  median     p95   worst    bias"
-    print(f"{report['answered']} of {report['rows']} rows answered. Errors in per cent of the measured value.\n")
+    print(
+        f"{report['answered']} of {report['rows']} rows answered. Errors in per cent of the measured value.\n"
+    )
     print(f"{'quantity':12} {'of':22}{head}  bar (median/p95)")
     for row in report["summary"]:
         bar = "{:g}/{:g} {}".format(*row["bar"], "met" if row["met"] else "MISSED") if "bar" in row else ""
         print(f"{row['quantity']:12} {row['category']:22}{line.format(**row)}  {bar}")
     if report["intervals"]:
+        held = report["intervals"]
         print(
-            "\noccupied: the interval holds {held_percent} % of {rows} rows at a median width of {median_width}; "
-            "needed is above the measured value in {needed_above_measured_percent} %".format(**report["intervals"])
+            f"\noccupied: the interval holds {held['held_percent']} % of {held['rows']} rows at a median "
+            f"width of {held['median_width']}; needed is above the measured value in "
+            f"{held['needed_above_measured_percent']} %"
         )
     print(f"\n{'source':38} {'method':10} {'quantity':11} {'of':20}{head}")
     for row in report["by_source"]:
-        print(f"{row['source']:38.38} {row['method']:10} {row['quantity']:11} {row['category']:20}{line.format(**row)}")
-    print(f"\nfitcheck-llm {report['fitcheck_version'] or 'is not installed here (pip install fitcheck-llm)'}")
+        print(
+            f"{row['source']:38.38} {row['method']:10} "
+            f"{row['quantity']:11} {row['category']:20}{line.format(**row)}"
+        )
+    print(
+        f"\nfitcheck-llm {report['fitcheck_version'] or 'is not installed here (pip install fitcheck-llm)'}"
+    )
     for row in report["fitcheck"]:
         for name in ("fitcheck", "gq"):
             print(f"{row['quantity']:12} {row['on']:18} {name:9}{line.format(**row[name])}")

@@ -9,7 +9,13 @@ except ImportError:
     fitcheck = None
 
 VERSION = fitcheck.__version__ if fitcheck else None
-CARDS = {"Tesla T4": "t4", "A100-80GB": "a100-80", "A100-40GB": "a100-40", "NVIDIA L40S": "l40s", "A10G-24GB": "a10"}
+CARDS = {
+    "Tesla T4": "t4",
+    "A100-80GB": "a100-80",
+    "A100-40GB": "a100-40",
+    "NVIDIA L40S": "l40s",
+    "A10G-24GB": "a10",
+}
 LINEARS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 QUANTISATION = {"bf16": "none", "fp16": "none", "fp32": "none", "nf4": "nf4", "nf4-dq": "nf4", "int8": "int8"}
 
@@ -68,6 +74,8 @@ def _inference(run: Run, model: object, card: object) -> dict[str, float]:
 def _targets(run: Run) -> list[str]:
     wanted: list[str] = []
     for target in run.targets:
-        names = LINEARS if target in ("all-linear", "all") else FUSED.get(target, (ALIASES.get(target, target),))
+        names = (
+            LINEARS if target in ("all-linear", "all") else FUSED.get(target, (ALIASES.get(target, target),))
+        )
         wanted += [name for name in names if name in LINEARS and name not in wanted]
     return wanted

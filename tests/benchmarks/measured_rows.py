@@ -1,4 +1,4 @@
-"""Reads a row of published VRAM measurements: which Run it was, what was measured, or why it says too little."""
+"""Reads a row of published VRAM measurements: which Run it was, what was measured, or what is missing."""
 
 import re
 from dataclasses import dataclass, field
@@ -9,7 +9,14 @@ from gpuqueue.estimate.run import Run
 GIB = 1024.0
 DECIMAL = 1e9 / 2**30
 CENSORED_GIB = 1.0
-CARD_GIB = {"A100-80GB": 80, "A100-40GB": 40, "Tesla T4": 14.6, "A10G-24GB": 22.5, "H20-96GB": 96, "NVIDIA L40S": 45}
+CARD_GIB = {
+    "A100-80GB": 80,
+    "A100-40GB": 40,
+    "Tesla T4": 14.6,
+    "A10G-24GB": 22.5,
+    "H20-96GB": 96,
+    "NVIDIA L40S": 45,
+}
 HOPPER = ("H20", "H100", "H200")
 
 # Steps of torchtune's table of memory flags; each row has all flags up to its own.
@@ -24,7 +31,7 @@ TORCHTUNE_STEPS = (
     ("8-bit adamw", {"optimizer": "adamw_8bit"}),
 )
 # Facts of a quantised repository's own quantize_config.json.
-GROUP_SIZE = {"TheBloke/Mixtral-8x7B-Instruct-v0.1-GPTQ": 0}
+GROUP_SIZE = {"TheBloke/Mixtral-8x7B-Instruct-v0.1-GPTQ": 0, "TheBloke/Llama-2-70B-GPTQ": 0}
 
 
 @dataclass
@@ -37,23 +44,23 @@ class Measured:
     left_out: dict[str, str] = field(default_factory=dict)  # quantity -> why it is not scored
 
 
-class Incomplete(Exception):
+class IncompleteError(Exception):
     """The row does not say enough to be estimated; the text says what is missing."""
 
 
 def read(row: dict[str, str]) -> Measured:
-    """What the row measured. Raises Incomplete."""
+    """What the row measured. Raises IncompleteError."""
     if row.get("use") == "exclude":
-        raise Incomplete("the source's own note excludes it")
+        raise IncompleteError("the source's own note excludes it")
     if row["method"] not in ("full", "lora", "qlora", "inference"):
-        raise Incomplete(f"method {row['method']}: not LoRA, QLoRA, full or inference")
+        raise IncompleteError(f"method {row['method']}: not LoRA, QLoRA, full or inference")
     if (row.get("n_gpu") or "1") != "1":
-        raise Incomplete("sum over several GPUs")
+        raise IncompleteError("sum over several GPUs")
     _refuse_by_source(row)
     try:
         shape = find(row["model"])
     except UnknownModelError as error:
-        raise Incomplete("no shape for this model") from error
+        raise IncompleteError("no shape for this model") from error
     if row["method"] == "inference":
         run, category = _inference(row, shape), "inference 16-bit"
         if run.quantised:
@@ -64,32 +71,36 @@ def read(row: dict[str, str]) -> Measured:
     found = Measured(run, category)
     _measurements(row, found)
     if not found.measured and not found.left_out:
-        raise Incomplete(f"metric {row['metric']!r} is neither torch's peak nor what the card showed")
+        raise IncompleteError(f"metric {row['metric']!r} is neither torch's peak nor what the card showed")
     return found
 
 
 def _refuse_by_source(row: dict[str, str]) -> None:
     source, notes = row["source"].lower(), row["notes"].lower()
     if "finetuning memory table" in source:
-        raise Incomplete("Qwen README fine-tuning: unit, tool and DeepSpeed use are not stated")
+        raise IncompleteError("Qwen README fine-tuning: unit, tool and DeepSpeed use are not stated")
     if "method_comparison" in source and not notes.startswith(("lora/", "full-finetuning/")):
-        raise Incomplete("PEFT method comparison: not plain LoRA")
-    if "method_comparison" in source and re.search(r"use_dora|use_bdlora|lora-fa|lorafa|mica|use_rslora=false", notes):
-        raise Incomplete("PEFT method comparison: a variant of LoRA")
+        raise IncompleteError("PEFT method comparison: not plain LoRA")
+    if "method_comparison" in source and re.search(
+        r"use_dora|use_bdlora|lora-fa|lorafa|mica|use_rslora=false", notes
+    ):
+        raise IncompleteError("PEFT method comparison: a variant of LoRA")
     if "image-gen" in source or "image" in row["seq_len"]:
-        raise Incomplete("image generation")
+        raise IncompleteError("image generation")
     if "ms-swift" in source or "axolotl" in source or "unsloth" in source:
-        raise Incomplete("a rounded comment, or a capacity, not a measurement of one configuration")
+        raise IncompleteError("a rounded comment, or a capacity, not a measurement of one configuration")
     if "cache quant" in notes or "kv quant" in notes:
-        raise Incomplete("KV-cache quantisation table")
+        raise IncompleteError("KV-cache quantisation table")
     if row["method"] != "inference" and _tokens(row["seq_len"]) is None:
-        raise Incomplete("sequence length not stated")
+        raise IncompleteError("sequence length not stated")
     if row["method"] != "inference" and not row["batch"]:
-        raise Incomplete("batch size not stated")
+        raise IncompleteError("batch size not stated")
     if "torchtune" in source and "different memory flags" in notes:
-        raise Incomplete("torchtune README: the two cards ran with different memory flags, not stated row by row")
+        raise IncompleteError(
+            "torchtune README: the two cards ran with different memory flags, not stated row by row"
+        )
     if "not packed" in row["batch"]:
-        raise Incomplete("padded batches of unstated length")
+        raise IncompleteError("padded batches of unstated length")
 
 
 def _tokens(text: str) -> int | None:
@@ -155,7 +166,7 @@ def _inference(row: dict[str, str], shape: object) -> Run:
     elif "short prompt" in row["notes"]:
         fields |= {"prompt_len": 8, "new_tokens": 50}
     else:
-        raise Incomplete("neither prompt nor generated length stated")
+        raise IncompleteError("neither prompt nor generated length stated")
     if "excludes any prefill" in row["notes"]:
         fields["prefill"] = False
     if row["source"].startswith("litgpt"):
@@ -170,7 +181,7 @@ def _training(row: dict[str, str], shape: object) -> Run:
     rank = int(float(row["rank"])) if row["rank"] else 0
     if row["method"] != "full":
         if not rank:
-            raise Incomplete("LoRA rank not stated")
+            raise IncompleteError("LoRA rank not stated")
         fields |= {"rank": rank, "targets": _targets(row["target_modules"])}
     batch = int(re.match(r"\d+", row["batch"]).group())  # type: ignore[union-attr]
     fields |= {"batch": batch, "seq_len": _tokens(row["seq_len"])}
@@ -185,7 +196,10 @@ def _fms(row: dict[str, str]) -> dict[str, object]:
     framework = re.search(r"framework_config=([\w-]+)", row["notes"])
     name = framework.group(1) if framework else ""
     flags = re.search(r"(fp16|bf16)=true", row["notes"].lower())
-    fields: dict[str, object] = {"autocast": flags is not None, "kbit": "trl" if name.startswith("baseline") else "none"}
+    fields: dict[str, object] = {
+        "autocast": flags is not None,
+        "kbit": "trl" if name.startswith("baseline") else "none",
+    }
     if "nf4" in row["weight_dtype"]:
         fields["weights"] = "nf4-dq"  # the benchmark's BitsAndBytesConfig, and 1.99 GiB after the run agree
     if "liger" in name:
@@ -230,7 +244,9 @@ def _measurements(row: dict[str, str], found: Measured) -> None:
     value = float(row["measured_gib"]) * GIB if row["measured_gib"] else None
     if row.get("torch_peak_alloc_gib"):
         found.measured["torch_peak"] = float(row["torch_peak_alloc_gib"]) * GIB
-    elif value and ("max_memory_allocated" in metric or "peak active" in metric or "tool not stated" in metric):
+    elif value and (
+        "max_memory_allocated" in metric or "peak active" in metric or "tool not stated" in metric
+    ):
         scale = DECIMAL if row["source"].startswith("Qwen README") else 1.0
         found.measured["torch_peak"] = value * scale
     if value and ("nvidia-smi" in metric or "process" in metric or "reserved" in metric):

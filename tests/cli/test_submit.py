@@ -238,11 +238,6 @@ def test_a_file_that_cannot_be_a_script_says_why(daemon: CannedDaemon, gq: Gq, c
     assert said in refused(gq("submit", "--vram", "1G", "job"), daemon)
 
 
-def test_python_without_a_shebang_is_not_handed_to_a_shell(daemon: CannedDaemon, gq: Gq) -> None:
-    script(gq, "print(1)\n", "train.py")
-    assert "-- python train.py" in refused(gq("submit", "--vram", "1G", "train.py"), daemon)
-
-
 def test_a_deleted_directory_is_named(daemon: CannedDaemon, gq: Gq) -> None:
     words = shlex.join(gq.command("submit", "--vram", "1G", "--", "true"))
     shell = f"mkdir gone && cd gone && rmdir ../gone && exec {words}"

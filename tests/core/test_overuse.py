@@ -140,6 +140,16 @@ def test_what_was_lowered_since_the_start_stops_nobody() -> None:
     assert decide([grower], {}, accounts=poor, node=node)[1] == []
 
 
+@pytest.mark.parametrize("now_mib, then_mib, stopped", [(16, 0, []), (0, 16, []), (12, 12, [1])])
+def test_a_light_job_has_the_better_of_both_parts(now_mib: int, then_mib: int, stopped: list[int]) -> None:
+    """Q8."""
+    grower = running(1, 8 * GIB, job_class=JobClass.LIGHT)
+    accounts = [account(light_mib=RICH)]
+    node = card(held_back_mib=now_mib * GIB)
+    _, stops = decide([grower], MEASURED, accounts=accounts, node=node, then={"held_back_mib": then_mib * GIB})
+    assert [stop.job_id for stop in stops] == stopped
+
+
 def test_nobody_is_stopped_who_did_not_grow() -> None:
     """A smaller capacity (margin, other driver) is not the jobs' fault."""
     jobs = [running(1, 8 * GIB), running(2, 8 * GIB)]

@@ -3,11 +3,15 @@
 import os
 import pwd
 import secrets
+import signal
 import subprocess
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.e2e.node import pids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +51,7 @@ def accounts(homes: Path, count: int = 2, *, groups: tuple[str, ...] = ()) -> It
         yield found
     finally:
         for name in made:
+            _end_everything_of(pwd.getpwnam(name).pw_uid)
             _run("userdel", name)
         for group in made_groups:
             _run("groupdel", group)
@@ -60,6 +65,25 @@ def _account(name: str, home: Path) -> Account:
     groups = os.getgrouplist(name, entry.pw_gid)
     own_first = (entry.pw_gid, *sorted(gid for gid in groups if gid != entry.pw_gid))
     return Account(name=name, uid=entry.pw_uid, gid=entry.pw_gid, groups=own_first, home=home)
+
+
+def _end_everything_of(uid: int) -> None:
+    """An account with processes cannot be removed; that of a failed test may have some."""
+    deadline = time.monotonic() + 10
+    while living := [pid for pid in pids() if _uid(pid) == uid]:
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"processes {living} of uid {uid} do not die")
+        for pid in living:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
+
+
+def _uid(pid: int) -> int | None:
+    try:
+        return Path(f"/proc/{pid}").stat().st_uid
+    except FileNotFoundError:
+        return None
 
 
 def _run(*command: str) -> None:

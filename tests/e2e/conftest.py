@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests import nvml_standin
+from tests.e2e.accounts import Account, accounts
 from tests.e2e.node import Node
 
 
@@ -51,3 +52,10 @@ def make_nvml_node(make_node: Callable[..., Node], open_path: Path) -> Iterator[
         yield make
         for node in nodes:  # before the turn is over: the next daemon needs the lock that this one holds
             node.close()
+
+
+@pytest.fixture
+def people(open_path: Path) -> Iterator[list[Account]]:
+    """Two new Unix accounts, A and B; the test must be root."""
+    with accounts(open_path) as found:
+        yield found

@@ -16,13 +16,21 @@ SIMJOB = (sys.executable, "-m", "gpuqueue.simjob")
 
 
 class Node:
-    """One daemon with a state directory of its own. `config` is TOML text; times in it should be seconds."""
+    """One daemon with a state directory of its own. `config` is TOML text; times in it should be seconds. `under`
+    are words before the daemon's command line, for example those of setpriv. Without `cards` they are NVML's."""
 
     def __init__(
-        self, directory: Path, *, cards: str = "32607M", config: str = "", env: Mapping[str, str] | None = None
+        self,
+        directory: Path,
+        *,
+        cards: str = "32607M",
+        config: str = "",
+        env: Mapping[str, str] | None = None,
+        under: Sequence[str] = (),
     ) -> None:
         self.directory = directory
         self.cards = cards
+        self.under = under
         self.socket = directory / "s"
         self.state = directory / "state"
         self.config = directory / "config.toml"
@@ -37,7 +45,7 @@ class Node:
     # -- the daemon ------------------------------------------------------------------------------------------
 
     def start(self, *, wait: bool = True) -> "Node":
-        command = [sys.executable, "-m", "gpuqueue.daemon", "serve", "--config", str(self.config)]
+        command = [*self.under, sys.executable, "-m", "gpuqueue.daemon", "serve", "--config", str(self.config)]
         command += ["--state-dir", str(self.state), "--socket", str(self.socket)]
         command += ["--simulate", self.cards] if self.cards else []
         with self.log.open("ab") as log:

@@ -1,5 +1,5 @@
-"""Scenario 1, a stranger on the card (F1, M3): a process started by hand holds 21 GiB of a 32 GB card. A job of 22 GiB
-waits, saying which process that is, whose, and how much it holds, and starts once that VRAM is free."""
+"""Scenario 1, a stranger on the card (F1, M3): a process started by hand holds 21 GiB of a 32 GB card. A job of 22
+GiB waits, saying which process that is, whose, and how much it holds, and starts once that VRAM is free."""
 
 import getpass
 

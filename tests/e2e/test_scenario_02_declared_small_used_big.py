@@ -1,5 +1,5 @@
-"""Scenario 2, declared small, used big (O1): a job declares 8 GiB, and its process tree comes to hold 14.2 GiB of a card
-that others have been promised. That job is stopped, "declared 8.0, used 14.2", and none of its neighbours."""
+"""Scenario 2, declared small, used big (O1): a job declares 8 GiB, and its process tree comes to hold 14.2 GiB of a
+card that others have been promised. That job is stopped, "declared 8.0, used 14.2", and none of its neighbours."""
 
 import getpass
 import time

@@ -1,5 +1,6 @@
-"""Scenario 3, orphans keep the card (Z2, Z3): children of a job called setsid, forked twice, shed the job's marker and
-ignore SIGTERM. When the job is cancelled none of them is left, and their VRAM is measured free before anybody gets it."""
+"""Scenario 3, orphans keep the card (Z2, Z3): children of a job called setsid, forked twice, shed the job's marker
+and ignore SIGTERM. When the job is cancelled none of them is left, and their VRAM is measured free before anybody
+gets it."""
 
 import os
 from collections.abc import Callable

@@ -1,5 +1,6 @@
-"""Scenario 4, the daemon dies (architecture: the run directory): three jobs run when the daemon is killed, restarted, or
-told to hang up. All three go on, in the same processes, and what is recorded in the end is how each really ended."""
+"""Scenario 4, the daemon dies (architecture: the run directory): three jobs run when the daemon is killed,
+restarted, or told to hang up. All three go on, in the same processes, and what is recorded in the end is how each
+really ended."""
 
 import signal
 from collections.abc import Callable

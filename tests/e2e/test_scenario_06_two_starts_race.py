@@ -1,5 +1,5 @@
-"""Scenario 6, two starts race (M3): twenty people submit 10 GiB each at the same moment, to a card of 32 GiB of which
-nothing is held back. Exactly three start, although none of them has allocated anything yet."""
+"""Scenario 6, two starts race (M3): twenty people submit 10 GiB each at the same moment, to a card of 32 GiB of
+which nothing is held back. Exactly three start, although none of them has allocated anything yet."""
 
 import json
 import subprocess

@@ -1,5 +1,6 @@
-"""Scenario 8, counted twice (M3): a job allocates all that it claimed, half of it in children that left its process tree.
-Its claim counts once, its children are no strangers, and what is left of the card is given to somebody else."""
+"""Scenario 8, counted twice (M3): a job allocates all that it claimed, half of it in children that left its process
+tree. Its claim counts once, its children are no strangers, and what is left of the card is given to somebody
+else."""
 
 from collections.abc import Callable
 

@@ -1,5 +1,6 @@
-"""Scenario 16, the kill that never lands (Z2, Z3): a process that ignores SIGTERM gets SIGKILL at the end of the grace. One
-that survives even that, as in a frozen cgroup v1 freezer, keeps its VRAM charged and its card flagged until it is gone."""
+"""Scenario 16, the kill that never lands (Z2, Z3): a process that ignores SIGTERM gets SIGKILL at the end of the
+grace. One that survives even that, as in a frozen cgroup v1 freezer, keeps its VRAM charged and its card flagged
+until it is gone."""
 
 import json
 import os
@@ -94,9 +95,9 @@ def _frozen(node: Node, pid: int, directory: Path) -> Iterator[None]:
 def _freezer(directory: Path) -> Iterator[Path]:
     """Where the freezer is mounted, or a mount of it that lasts as long."""
     for line in Path("/proc/mounts").read_text().splitlines():
-        _, mount, kind, options, *_ = line.split()
+        _, where, kind, options, *_ = line.split()
         if kind == "cgroup" and "freezer" in options.split(","):
-            yield Path(mount)
+            yield Path(where)
             return
     mount = directory / "freezer"
     mount.mkdir()

@@ -1,5 +1,10 @@
-# Shapes of decoder models, from their config.json; params from the model card or safetensors index (0: counted).
-name,hidden,layers,heads,kv_heads,head_dim,ffn,vocab,params,extras
+"""Shapes of decoder models from their config.json; parameters from the model card or safetensors index.
+
+name, hidden, layers, heads, kv heads, head width, ffn, vocabulary, parameters (0: counted), and in words
+what differs from a Llama (catalogue.EXTRAS).
+"""
+
+TABLE = """\
 bloom-560m,1024,24,16,16,64,4096,250880,559214592,tied plain_mlp layer_norm qkv_bias max=2048
 bloomz-7b1,4096,30,32,32,128,16384,250880,0,tied plain_mlp layer_norm qkv_bias
 CodeLlama-13b,5120,40,40,40,128,13824,32016,13016028160,
@@ -106,3 +111,4 @@ TinyLlama-1.1B,2048,22,32,4,64,5632,32000,1100048384,
 Yi-34B,7168,60,56,8,128,20480,64000,34388917248,
 Yi-6B,4096,32,32,4,128,11008,64000,6061035520,
 Yi-9B,4096,48,32,4,128,11008,64000,8829407232,
+"""  # noqa: E501, a row is a line

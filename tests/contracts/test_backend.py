@@ -1,0 +1,299 @@
+"""The contract of engine.ports.Backend, run on every kind of containment that this machine offers."""
+
+import asyncio
+import os
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gpuqueue.backends.local import LocalBackend
+from gpuqueue.core.readings import ProbeState
+from gpuqueue.engine.ports import Backend
+from gpuqueue.wire.errors import ErrorCode, GpuqueueError
+from gpuqueue.wire.rundir import CLAIM, SPEC
+from tests.shim.harness import (
+    a_spec,
+    checkpoint,
+    ended,
+    eventually,
+    log,
+    log_has,
+    order,
+    run,
+    run_dir,
+    running,
+    stop_everything,
+)
+
+
+def offered(kind: str, place: Path) -> bool:
+    try:
+        LocalBackend(place, kind)
+    except GpuqueueError:
+        return False
+    return True
+
+
+with tempfile.TemporaryDirectory() as _place:
+    OFFERED = {kind: offered(kind, Path(_place)) for kind in ("session", "cgroup", "systemd")}
+
+
+@pytest.fixture(params=[kind for kind, there in OFFERED.items() if there])
+def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[LocalBackend]:
+    backend = LocalBackend(tmp_path / "state", request.param)
+    yield backend
+    stop_everything(backend)
+
+
+@pytest.mark.parametrize("kind", OFFERED)
+def test_every_kind_of_containment_is_tried(kind: str) -> None:
+    if not OFFERED[kind]:
+        pytest.skip(f"this machine, or this user, cannot have {kind} containment: the suite runs without it")
+    assert OFFERED[kind]
+
+
+def test_satisfies_the_protocol_and_names_its_containment(backend: LocalBackend) -> None:
+    port: Backend = backend
+    assert port.containment in ("session", "cgroup", "systemd")
+
+
+def test_an_unknown_attempt_is_absent_and_nothing_is_to_be_done_about_it(backend: LocalBackend) -> None:
+    assert backend.probe(99, 1).state is ProbeState.ABSENT
+    backend.stop(99, 1, order())
+    backend.say(99, 1, "to nobody")
+    assert backend.read_log(99, 1, 0, 10) == (b"", 0, 0)
+    assert backend.uses() == {}
+    backend.remove(99, 1)
+
+
+def test_life_of_an_attempt(backend: LocalBackend, tmp_path: Path) -> None:
+    spec = a_spec(tmp_path, "sh", "-c", "echo hello; while [ ! -e go ]; do sleep 0.02; done; exit 3")
+    backend.start(spec)
+    backend.start(spec)
+    assert backend.probe(1, 1).state is ProbeState.ALIVE
+    running(backend, spec)
+    log_has(backend, spec, "hello")
+    assert backend.read_log(1, 1, 0, 5) == (b"hello", 0, 6)
+    assert Path(backend.log_path(1, 1)).read_text() == "hello\n"
+    backend.say(1, 1, "idle")
+    log_has(backend, spec, "gq: idle")
+    (tmp_path / "go").touch()
+    probe = ended(backend, spec)
+    assert (probe.exit_status, probe.signal, probe.lost, probe.stopped, probe.old_boot) == (
+        3,
+        None,
+        False,
+        False,
+        False,
+    )
+    assert probe.ended_unix is not None
+    backend.start(spec)
+    assert backend.probe(1, 1) == probe
+
+
+def test_a_new_daemon_finds_all_that_the_old_one_knew(backend: LocalBackend, tmp_path: Path) -> None:
+    spec, done = a_spec(tmp_path, "sleep", "60"), a_spec(tmp_path, "sh", "-c", "exit 4", job_id=2)
+    backend.start(spec)
+    running(backend, spec)
+    run(backend, done)
+    other = LocalBackend(tmp_path / "state", backend.containment)
+    assert other.probe(1, 1).state is ProbeState.ALIVE
+    assert other.probe(2, 1).exit_status == 4
+    assert other.uses().keys() == {(1, 1)}
+    other.stop(1, 1, order(grace_s=0))
+    assert ended(backend, spec).stopped
+
+
+def test_attempts_of_one_job_are_apart(backend: LocalBackend, tmp_path: Path) -> None:
+    first, second = (a_spec(tmp_path, "sh", "-c", f"exit {n}", attempt=n) for n in (1, 2))
+    run(backend, first)
+    run(backend, second)
+    assert [backend.probe(1, n).exit_status for n in (1, 2)] == [1, 2]
+
+
+def test_stop(backend: LocalBackend, tmp_path: Path) -> None:
+    spec = a_spec(tmp_path, "sh", "-c", "trap '' TERM; sleep 100 & echo ready; wait; sleep 100")
+    backend.start(spec)
+    log_has(backend, spec, "ready")
+    backend.stop(1, 1, order(grace_s=1, sentence="cancelled by anna"))
+    backend.stop(1, 1, order(grace_s=1, sentence="cancelled by anna"))
+    probe = ended(backend, spec)
+    assert (probe.stopped, probe.killed, probe.leftover_pids) == (True, True, ())
+    assert log(backend, spec).count("gq: cancelled by anna") == 1
+    backend.stop(1, 1, order())
+
+
+def test_uses_counts_processor_files_and_network_of_children_too(backend: LocalBackend, tmp_path: Path) -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+    port = listener.getsockname()[1]
+    mib = 1024 * 1024
+
+    def serve() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.sendall(b"x" * 8 * mib)
+            connection.recv(1)
+
+    server = threading.Thread(target=serve)
+    server.start()
+    code = (
+        "import os, socket, time\n"
+        "if not os.fork():\n"
+        "    end = time.process_time() + 0.5\n"
+        "    while time.process_time() < end: pass\n"
+        "    open('data', 'wb').write(b'x' * 4194304)\n"
+        "    os._exit(0)\n"
+        "os.wait()\n"
+        "print('child done', flush=True)\n"
+        "while not os.path.exists('go'): time.sleep(0.02)\n"
+        f"s = socket.create_connection(('127.0.0.1', {port})); n = 0\n"
+        f"while n < {8 * mib}: n += len(s.recv(65536))\n"
+        "print('downloaded', flush=True); time.sleep(60)\n"
+    )
+    spec = a_spec(tmp_path, sys.executable, "-I", "-S", "-c", code)
+    backend.start(spec)
+    alive = running(backend, spec)
+    log_has(backend, spec, "child done")
+    before = eventually(lambda: use if (use := backend.uses()[1, 1]).io_bytes >= 4 * mib else None)
+    assert before.cpu_ms >= 450
+    assert alive.job.pid in before.pids
+    assert alive.shim.pid not in before.pids
+    (tmp_path / "go").touch()
+    log_has(backend, spec, "downloaded")
+    after = backend.uses()[1, 1]
+    assert after.io_bytes - before.io_bytes >= 8 * mib
+    assert after.cpu_ms >= before.cpu_ms
+    backend.stop(1, 1, order(grace_s=0))
+    ended(backend, spec)
+    server.join()
+    listener.close()
+
+
+def test_uses_never_falls_when_a_worker_ends(backend: LocalBackend, tmp_path: Path) -> None:
+    burn = "end = time.process_time() + 0.3\nwhile time.process_time() < end: pass\n"
+    code = (
+        "import os, signal, time\n"
+        "signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n"  # nobody waits: what the child used is in no parent's sum
+        "if not os.fork():\n"
+        f"    {burn.replace(chr(10), chr(10) + '    ')}print('worked', flush=True)\n"
+        "    while not os.path.exists('leave'): time.sleep(0.02)\n"
+        "    os._exit(0)\n"
+        "while not os.path.exists('leave'): time.sleep(0.02)\n"
+        "time.sleep(0.3); print('alone', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    spec = a_spec(tmp_path, sys.executable, "-I", "-S", "-c", code)
+    backend.start(spec)
+    log_has(backend, spec, "worked")
+    both = backend.uses()[1, 1]
+    assert len(both.pids) == 2
+    (tmp_path / "leave").touch()
+    log_has(backend, spec, "alone")
+    alone = backend.uses()[1, 1]
+    assert len(alone.pids) == 1
+    assert alone.cpu_ms >= both.cpu_ms
+    assert alone.io_bytes >= both.io_bytes
+
+
+def test_limits_are_enforced_or_said_not_to_be(backend: LocalBackend, tmp_path: Path) -> None:
+    spec = a_spec(tmp_path, sys.executable, "-c", "import os; print(len(os.sched_getaffinity(0)))", cpus=1, mem_mib=512)
+    run(backend, spec)
+    text = log(backend, spec)
+    if "is not enforced" in text:
+        assert text == "gq: --mem 512M is not enforced: this machine offers no memory controller\n1\n"
+
+
+def test_wakes_the_loop_when_an_attempt_comes_alive_saves_and_ends(backend: LocalBackend, tmp_path: Path) -> None:
+    async def watch() -> None:
+        woken = asyncio.Event()
+        backend.set_waker(woken.set)
+        go = tmp_path / "go"
+        spec = a_spec(
+            tmp_path,
+            "sh",
+            "-c",
+            f"while [ ! -e {go} ]; do sleep 0.02; done",
+            checkpoint_dir=str(tmp_path / "ck"),
+            checkpoint_since=0.0,
+        )
+
+        async def news() -> None:
+            await asyncio.wait_for(woken.wait(), 20)
+            woken.clear()
+
+        backend.start(spec)
+        while backend.uses() == {}:
+            await news()
+        checkpoint(tmp_path / "ck", 5)
+        while backend.probe(1, 1).checkpoint_step != 5:
+            backend.say(1, 1, "look")
+            await news()
+        go.touch()
+        while backend.probe(1, 1).state is not ProbeState.EXITED:
+            await news()
+        spec = a_spec(tmp_path, "sleep", "60", job_id=2)
+        backend.start(spec)
+        while backend.uses() == {}:
+            await news()
+        assert backend.probe(2, 1).monitored
+        os.kill(running(backend, spec).shim.pid, 9)  # nobody says a word: its end alone wakes
+        while backend.probe(2, 1).monitored:
+            await news()
+        backend.close()
+
+    asyncio.run(watch())
+
+
+def test_remove_deletes_only_what_has_ended(backend: LocalBackend, tmp_path: Path) -> None:
+    spec = a_spec(tmp_path, "sh", "-c", "echo ready; sleep 60")
+    backend.start(spec)
+    log_has(backend, spec, "ready")
+    with pytest.raises(GpuqueueError) as refused:
+        backend.remove(1, 1)
+    assert refused.value.code is ErrorCode.CONFLICT
+    backend.stop(1, 1, order(grace_s=0))
+    ended(backend, spec)
+    make_deep(run_dir(backend, spec) / "user", 1500)  # deeper than Python recurses
+    backend.remove(1, 1)
+    assert not run_dir(backend, spec).exists()
+    assert backend.probe(1, 1).state is ProbeState.ABSENT
+
+
+def make_deep(start: Path, depth: int) -> None:
+    directory = os.open(start, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=directory)
+        below = os.open("d", os.O_RDONLY, dir_fd=directory)
+        os.close(directory)
+        directory = below
+    os.close(directory)
+
+
+@pytest.mark.parametrize("record", [SPEC, CLAIM])
+def test_what_cannot_be_read_is_unknown_and_stays(backend: LocalBackend, tmp_path: Path, record: str) -> None:
+    spec = a_spec(tmp_path, "true")
+    directory = run_dir(backend, spec)
+    directory.mkdir()
+    (directory / SPEC).write_text("half a rec")
+    (directory / record).write_text("half a rec")
+    if record == SPEC:
+        (directory / CLAIM).write_text('{"shim": null, "protocol": 99}')
+    probe = backend.probe(1, 1)
+    assert probe.state is ProbeState.UNKNOWN
+    assert str(directory) in probe.why
+    with pytest.raises(GpuqueueError):
+        backend.remove(1, 1)
+    for file in directory.iterdir():
+        file.unlink()
+
+
+def test_a_containment_that_is_not_there_is_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(GpuqueueError) as refused:
+        LocalBackend(tmp_path / "b", "vault")
+    assert "'vault'" in refused.value.message
+    assert "session" in refused.value.hint
