@@ -40,7 +40,7 @@ def page(detail: "JobDetail", on: Screen) -> list[str]:
     if detail.settings:
         lines += ["", on.paint("as submitted", "dim"), *_labelled(list(detail.settings.items()), on)]
     if detail.attempts:
-        lines += ["", *attempt_lines(detail.attempts, on)]
+        lines += ["", *attempt_lines(detail.attempts, on), *diagnosis_lines(detail.attempts, on)]
     if detail.events:
         lines += ["", on.paint("what happened", "dim"), *(_event(event, on) for event in detail.events)]
     return lines
@@ -112,6 +112,22 @@ def attempt_lines(attempts: "list[AttemptView]", on: Screen) -> list[str]:
         for attempt in attempts
     ]
     return table(columns, rows, on)
+
+
+def diagnosis_lines(attempts: "list[AttemptView]", on: Screen) -> list[str]:
+    """Why attempts failed, and what to do; those that failed of the same together."""
+    tries: dict[tuple[str, str, str, str], list[int]] = {}
+    for attempt in attempts:
+        if (found := attempt.diagnosis) is not None:
+            same = (found.cause, found.confidence, found.evidence, found.advice)
+            tries.setdefault(same, []).append(attempt.number)
+    lines = []
+    for (cause, confidence, evidence, advice), numbers in tries.items():
+        words = f"{cause.replace('_', ' ')} (confidence {confidence})"
+        facts = [("cause", words), ("evidence", evidence), ("advice", advice)]
+        heading = on.paint(f"why try {', '.join(map(str, numbers))} failed", "dim")
+        lines += ["", heading, *_labelled([fact for fact in facts if fact[1]], on)]
+    return lines
 
 
 def _event(event: "EventView", on: Screen) -> str:

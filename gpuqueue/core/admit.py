@@ -38,6 +38,15 @@ def refusal(ask: Ask, account: Account, cards: Sequence[Card], policy: Policy) -
     return _card_in_the_way(ask, suitable) or _quota_in_the_way(ask, account)
 
 
+def largest_claim_mib(ask: Ask, account: Account, cards: Sequence[Card]) -> int | None:
+    """The most per card that such a job could ever claim here (Q5); None where the cards cannot be read."""
+    suitable = matching(ask, cards)
+    if ask.cards == 0 or not suitable or any(card.capacity_mib == 0 for card in cards):
+        return None
+    on_a_card = max(by_right_mib(card, ask.job_class, 0, 0, 0) for card in suitable)
+    return max(0, min(on_a_card, account.nominal(ask.job_class) // ask.cards))
+
+
 def _card_in_the_way(ask: Ask, suitable: Sequence[Card]) -> Reason | None:
     largest = max(suitable, key=lambda card: (card.capacity_mib, -card.index))
     if ask.claim_mib > largest.capacity_mib:

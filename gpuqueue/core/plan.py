@@ -138,8 +138,9 @@ class _Cycle:
 
     def _consider(self, job: Job, walk: _Walk) -> Start | Reason:
         account = self.snapshot.accounts[job.account]
-        loads = [self.ledger.loads[card.uuid] for card in matching(job.ask, self.snapshot.cards)]
-        in_use = sorted((load for load in loads if load.card.drained is None), key=lambda load: load.card.index)
+        suitable = {card.uuid for card in matching(job.ask, self.snapshot.cards)}
+        loads = [load for uuid, load in self.ledger.loads.items() if uuid in suitable]  # in PCI order
+        in_use = [load for load in loads if load.card.drained is None]
         if not in_use:
             return _out_of_reach(job, loads, in_use)
         if not within_quota(self.ledger, account, job.ask.job_class, job.claim_mib):

@@ -52,6 +52,7 @@ class ReasonCode(StrEnum):
     CRASH_LOOP = "crash_loop"
     TOO_MANY_RESTARTS = "too_many_restarts"
     OUT_OF_MEMORY = "out_of_memory"
+    VICTIM = "victim"  # of a neighbour or a stranger (O2)
     NO_RETRY = "no_retry"  # the cause says that another try would fail the same way (R5)
     REBOOT = "reboot"
     CARD_LOST = "card_lost"
@@ -101,6 +102,7 @@ SENTENCES: dict[ReasonCode, str] = {
     ReasonCode.CRASH_LOOP: "failed {failures} times in a row without a newer checkpoint; last: {last}",
     ReasonCode.TOO_MANY_RESTARTS: "restarted {restarts} times within 24h; last: {last}",
     ReasonCode.OUT_OF_MEMORY: "ran out of GPU memory: {advice}",
+    ReasonCode.VICTIM: "ran out of GPU memory that was promised to it: {offender}",
     ReasonCode.NO_RETRY: "{last}; not retried: {advice}",
     ReasonCode.REBOOT: "the machine restarted",
     ReasonCode.CARD_LOST: "card {card} failed: {why}",

@@ -80,6 +80,7 @@ _TABLE: tuple[Wording, ...] = (
     *program.TABLE,
     *endings.TABLE,
 )
+_NOT_FOUND = 127  # the exit status of a shell for a command that is not there
 _TRACE_FOLLOWS = 40  # lines
 _AT_THE_END = 4  # lines
 _FRAMES_BEFORE = 6  # lines
@@ -176,6 +177,8 @@ def _finding(clue: Clue, reading: _Reading, evidence: Evidence) -> Finding:
         finding = greedy
     else:
         finding = Finding(row.cause, row.confidence, clue.text, clue.advice, row.retry, phase)
+    if row.cause is Cause.missing_module and evidence.exit_status == _NOT_FOUND and clue.line < len(reading.lines):
+        return replace(finding, confidence=Confidence.high)  # the shell's words and its status say the same
     if row is _TRACEBACK and evidence.failed:
         return replace(finding, confidence=Confidence.high)
     far = _FAR_FOR_A_TRACEBACK if row is _TRACEBACK else _FAR_FROM_THE_END

@@ -107,7 +107,8 @@ class Evidence:
 class Finding:
     """Why the attempt ended: the line that shows it, what to do with numbers, and whether to retry.
 
-    `pids` are the processes that the message blames, the job's own left out.
+    `pids` are the processes that the message blames, the job's own left out; `needed_mib` is what the job held and
+    asked for on one card, where its message says so.
     """
 
     cause: Cause
@@ -117,6 +118,7 @@ class Finding:
     retry: Retry
     phase: Phase | None = None
     pids: tuple[int, ...] = ()
+    needed_mib: int | None = None
 
     def as_dict(self) -> dict[str, object]:
         """Plain values in a stable order, for JSON."""

@@ -10,6 +10,8 @@ The rules, in this order, on capacity C, free F, allocated A, held but unused U,
   7. else the card was too small for the job.
 """
 
+from dataclasses import replace
+
 from gpuqueue.diagnose.clue import Clue
 from gpuqueue.diagnose.curve import Growth, growth_in_log, steady_growth
 from gpuqueue.diagnose.finding import MIB_PER_GIB, Cause, Confidence, Evidence, Finding, Phase, Retry, gib
@@ -48,7 +50,8 @@ def judge(clue: Clue, lines: tuple[str, ...], evidence: Evidence, phase: Phase |
     )
     if message is None or (message.capacity_mib is None and not message.absurd):
         return _without_numbers(clue, message, evidence, phase, growth)
-    return _with_numbers(clue.text, message, evidence, phase, growth)
+    finding = _with_numbers(clue.text, message, evidence, phase, growth)
+    return replace(finding, needed_mib=message.needed_mib)
 
 
 def judge_server_start(clue: Clue, evidence: Evidence, phase: Phase | None) -> Finding | None:
@@ -108,13 +111,15 @@ def _with_numbers(
         return taken
     if unused + free >= asked and unused * 100 >= _FRAGMENT_PERCENT * capacity:
         sure = unused * 100 >= _FRAGMENT_SURE_PERCENT * capacity
+        known = message.knows_expandable_segments
+        option = "expandable_segments:True" if known else "max_split_size_mb:128"
         return Finding(
             Cause.fragmentation,
             Confidence.high if sure else Confidence.medium,
             text,
             f"PyTorch held {gib(unused)} in pieces too small for {gib(asked)}: set "
-            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; sequences of similar length help too.",
-            Retry.with_expandable_segments,
+            f"PYTORCH_CUDA_ALLOC_CONF={option}; sequences of similar length help too.",
+            Retry.with_expandable_segments if known else Retry.once,
             phase,
         )
     if growth is not None:

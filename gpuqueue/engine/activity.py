@@ -101,6 +101,11 @@ class ActivityBook:
         record = self._records.get(key)
         return record.activity if record is not None else Activity()
 
+    def pids(self, key: tuple[int, int]) -> frozenset[int]:
+        """Its processes at the last look."""
+        record = self._records.get(key)
+        return record.last_use.pids if record is not None and record.last_use is not None else frozenset()
+
     def _fit(self, samples: tuple[Sample, ...], now: int) -> tuple[Sample, ...]:
         """Drops what is older than the window, and merges the shortest neighbours while there are too many."""
         kept = [sample for sample in samples if sample.at > now - self.window_s]

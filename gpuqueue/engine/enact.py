@@ -135,7 +135,10 @@ def _warn(engine: Engine, job: Job, attempt: Attempt, warning: Warn) -> None:
 
 def _charge(engine: Engine, job: Job, attempt: Attempt, charge: Charge) -> None:
     with engine.store.transaction():
-        engine.store.save_attempt(replace(attempt, charge_mib=charge.charge_mib, over_samples=charge.over_samples))
+        over_at = engine.clock.second if charge.over_samples else None
+        engine.store.save_attempt(
+            replace(attempt, charge_mib=charge.charge_mib, over_samples=charge.over_samples, over_at=over_at)
+        )
         if charge.claim_mib != job.claim_mib:
             engine.store.save_job(replace(job, claim_mib=charge.claim_mib), expect=job.state)
     if charge.text:
@@ -215,8 +218,14 @@ def finish(engine: Engine, job: Job, attempt: Attempt, decided: Finish, *, ended
         exit_status=probe.exit_status,
         exit_signal=probe.signal,
         resumed_from=probe.resumed_from,
+        started_unix=job.started_unix or (attempt.started_unix if _has_run(probe) else None),
         ended_unix=ended_unix if decided.state.ended else None,
     )
+
+
+def _has_run(probe: Probe) -> bool:
+    """One that ended between two looks was never seen alive."""
+    return probe.failed_start is None and (probe.exit_status is not None or probe.signal is not None or probe.lost)
 
 
 def signal_name(number: int) -> str:

@@ -2,6 +2,7 @@
 
 import socket
 import time
+from dataclasses import replace
 
 from gpuqueue.core.limits import ran_s
 from gpuqueue.core.model import Attempt, AttemptPhase, Job
@@ -42,7 +43,7 @@ def job_view(engine: Engine, job: Job, caller: Caller) -> JobView:
         state=job.state,
         reason=reason,
         reason_code=reason_code,
-        vram_mib=job.ask.claim_mib if attempt is None else attempt.claim_mib,
+        vram_mib=_claim_mib(job, attempt),
         cards=_indexes(engine, attempt) if job.state.active else [],
         gpus=job.ask.cards,
         attempt=job.attempt,
@@ -62,6 +63,13 @@ def job_view(engine: Engine, job: Job, caller: Caller) -> JobView:
         expected_start_at=None if expected is None else int(time.time()) + expected - engine.clock.second,
         wait_status=wait_status(job) if job.state.ended else None,
     )
+
+
+def _claim_mib(job: Job, attempt: Attempt | None) -> int:
+    """What it holds, or waits for: more than was asked for once it grew (O1, R5)."""
+    if attempt is not None:
+        return attempt.claim_mib
+    return job.ask.claim_mib if job.state.ended else job.claim_mib
 
 
 def exit_code(status: int | None, number: int | None) -> int | None:
@@ -101,7 +109,7 @@ def job_detail(engine: Engine, job: Job, caller: Caller) -> JobDetail:
     own = caller.may_touch(job)
     return JobDetail(
         job=job_view(engine, job, caller),
-        attempts=[_attempt_view(engine, attempt) for attempt in engine.store.attempts(job.id)],
+        attempts=[_attempt_view(engine, attempt, own) for attempt in engine.store.attempts(job.id)],
         events=engine.store.events(-1, EVENTS_SHOWN, job.id),
         settings=_settings(job, request) if request is not None and own else {},
         checkpoint=engine.backend.probe(job.id, job.attempt).checkpoint if own and job.attempt else None,
@@ -109,7 +117,10 @@ def job_detail(engine: Engine, job: Job, caller: Caller) -> JobDetail:
     )
 
 
-def _attempt_view(engine: Engine, attempt: Attempt) -> AttemptView:
+def _attempt_view(engine: Engine, attempt: Attempt, own: bool) -> AttemptView:
+    diagnosis = attempt.diagnosis
+    if diagnosis is not None and not own:
+        diagnosis = replace(diagnosis, evidence="")  # a line of the log, which is its owner's (A2)
     live = {AttemptPhase.STARTING: "starting", AttemptPhase.RUNNING: "running"}
     return AttemptView(
         number=attempt.number,
@@ -120,6 +131,7 @@ def _attempt_view(engine: Engine, attempt: Attempt) -> AttemptView:
         outcome=attempt.outcome or live.get(attempt.phase, ""),
         resumed_from=attempt.resumed_from,
         peak_vram_mib=attempt.peak_mib,
+        diagnosis=diagnosis,
     )
 
 

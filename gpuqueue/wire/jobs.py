@@ -117,6 +117,16 @@ class JobView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """Why an attempt failed, as its log and its surroundings tell (R5): the words of `gq diagnose`."""
+
+    cause: str
+    confidence: str  # high, medium or low
+    evidence: str  # the line that shows it; "" for those who may not read the log
+    advice: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptView:
     number: int
     cards: list[int]
@@ -126,6 +136,7 @@ class AttemptView:
     outcome: str  # one sentence: how it ended, or what it is doing
     resumed_from: str | None
     peak_vram_mib: int | None
+    diagnosis: Diagnosis | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

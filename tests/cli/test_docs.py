@@ -7,7 +7,18 @@ from typing import Any
 
 import pytest
 
-from gpuqueue.wire.jobs import CardView, CheckView, EventView, JobDetail, JobView, QuotaView, StrangerView, TenantView
+from gpuqueue.wire.jobs import (
+    AttemptView,
+    CardView,
+    CheckView,
+    Diagnosis,
+    EventView,
+    JobDetail,
+    JobView,
+    QuotaView,
+    StrangerView,
+    TenantView,
+)
 from gpuqueue.wire.states import JobState
 from gq.verbs import VERBS
 
@@ -16,7 +27,19 @@ CODE = set(re.findall(r"`([a-z_]+)`", PAGE))
 
 
 @pytest.mark.parametrize(
-    "view", [JobView, JobDetail, CardView, TenantView, StrangerView, QuotaView, EventView, CheckView]
+    "view",
+    [
+        JobView,
+        JobDetail,
+        AttemptView,
+        Diagnosis,
+        CardView,
+        TenantView,
+        StrangerView,
+        QuotaView,
+        EventView,
+        CheckView,
+    ],
 )
 def test_every_field_of_the_json_is_documented(view: type[Any]) -> None:
     fields = {"class" if f.name == "job_class" else f.name for f in dataclasses.fields(view)}

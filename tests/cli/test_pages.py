@@ -122,6 +122,16 @@ def test_show_tells_attempts_settings_log_and_events() -> None:
         assert said in text
 
 
+def test_show_tells_why_attempts_failed_and_those_of_one_cause_once() -> None:
+    shown = views.detail(attempts=[views.failed_attempt(1), views.failed_attempt(2), views.failed_attempt(3, "signal")])
+    text = "\n".join(show.page(shown, Screen(width=100)))
+    assert text.count("claim 13312M or more") == 2
+    assert "why try 1, 2 failed" in text
+    assert "cause         out of memory (confidence high)" in text
+    assert "evidence      torch.OutOfMemoryError: CUDA out of memory." in text
+    assert "why try 3 failed" in text
+
+
 def test_escape_sequences_in_names_are_not_printed() -> None:
     evil = views.waiting(name="\x1b]0;owned\x07", reason="\x1b[2J", user="\x1b[31mbob")
     text = "\n".join(

@@ -246,6 +246,8 @@ def test_drained_card_takes_nothing() -> None:
     decided = decide(job(1), cards=[card(drained="by root: fan")])
     assert why(decided, 1) == "card 0 is drained: by root: fan"
     assert decide(job(1), cards=[card(drained="fan"), card(1)]).starts[0].cards == ("GPU-1",)
+    both = decide(job(1), cards=[card(1, drained="heat"), card(0, drained="fan")])
+    assert why(both, 1) == "card 0 is drained: fan"
 
 
 def test_unreadable_cards_start_nothing_that_needs_one() -> None:
