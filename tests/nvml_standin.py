@@ -1,6 +1,7 @@
-"""Builds the stand-in for libnvidia-ml.so.1 and writes the cards that it reads: NVML tests without a GPU.
+"""Builds the stand-ins for NVIDIA's libnvidia-ml.so.1 and libcuda.so.1 and writes the
+cards that they show: NVML tests without a GPU.
 
-The library is compiled once and shared by all tests of a machine. A daemon under test finds it by `environment`,
+They are compiled once and shared by all tests of a machine. A daemon under test finds it by `environment`,
 the test process itself by `load`; either way it is the real pynvml that talks to it.
 """
 
@@ -19,8 +20,9 @@ from pathlib import Path
 
 from gpuqueue.gpu import simdir
 
-SOURCE = Path(__file__).parent / "gpu" / "standin" / "nvml_standin.c"
+SOURCES = Path(__file__).parent / "gpu" / "standin"
 SONAME = "libnvidia-ml.so.1"
+LIBRARIES = {SONAME: "nvml_standin.c", "libcuda.so.1": "cuda_standin.c"}
 CARDS_ENV = "GQ_NVML_STANDIN"
 
 
@@ -55,22 +57,25 @@ class StandInCard:
 
 
 def library_directory(driver: str | None = None) -> Path:
-    """The directory that holds the compiled library; with `driver`, of that driver alone. Raises RuntimeError
+    """The directory that holds the compiled libraries; with `driver`, of that driver alone. Raises RuntimeError
     where there is no C compiler: these tests are never skipped for the want of one."""
-    command = [*_compiler(), "-shared", "-fPIC", "-O1", "-Wall", f"-Wl,-soname,{SONAME}"]
+    command = [*_compiler(), "-shared", "-fPIC", "-O1", "-Wall"]
     if driver is not None:
         command.append(f'-DSTANDIN_DRIVER="{driver}"')
-    key = hashlib.sha256(SOURCE.read_bytes() + repr(command).encode()).hexdigest()[:16]
+    sources = b"".join((SOURCES / source).read_bytes() for source in LIBRARIES.values())
+    key = hashlib.sha256(sources + repr(command).encode()).hexdigest()[:16]
     directory = Path(tempfile.gettempdir()) / f"gpuqueue-nvml-standin-{os.getuid()}-{key}"
     directory.mkdir(mode=0o755, exist_ok=True)
     if directory.stat().st_uid != os.getuid():
         raise RuntimeError(f"{directory} belongs to somebody else: remove it")
     with (directory / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (directory / SONAME).exists():
-            unfinished = directory / "unfinished.so"
-            subprocess.run([*command, "-o", str(unfinished), str(SOURCE)], check=True)
-            unfinished.replace(directory / SONAME)
+        for soname, source in LIBRARIES.items():
+            if not (directory / soname).exists():
+                unfinished = directory / "unfinished.so"
+                named = [f"-Wl,-soname,{soname}", "-o", str(unfinished), str(SOURCES / source)]
+                subprocess.run([*command, *named], check=True)
+                unfinished.replace(directory / soname)
     return directory
 
 

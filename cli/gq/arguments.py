@@ -5,7 +5,7 @@ import click
 from gpuqueue.wire.units import parse_mib, parse_seconds
 
 
-class Size(click.ParamType):
+class Size(click.ParamType):  # type: ignore[type-arg]
     """`22G` as whole MiB (M1)."""
 
     name = "size"
@@ -19,7 +19,7 @@ class Size(click.ParamType):
             self.fail(str(error), param, ctx)
 
 
-class Duration(click.ParamType):
+class Duration(click.ParamType):  # type: ignore[type-arg]
     """`2h` as whole seconds, one at least unless `zero`."""
 
     name = "duration"
@@ -39,7 +39,7 @@ class Duration(click.ParamType):
         return seconds
 
 
-class JobId(click.ParamType):
+class JobId(click.ParamType):  # type: ignore[type-arg]
     name = "job"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
@@ -49,7 +49,7 @@ class JobId(click.ParamType):
         return int(written)
 
 
-class Signal(click.ParamType):
+class Signal(click.ParamType):  # type: ignore[type-arg]
     """`SIGUSR1`, `USR1` or `10` as the name `SIGUSR1`."""
 
     name = "signal"
@@ -66,7 +66,7 @@ class Signal(click.ParamType):
             self.fail(f"{value!r} is not a signal: write for example SIGTERM or SIGUSR1", param, ctx)
 
 
-class Indexes(click.ParamType):
+class Indexes(click.ParamType):  # type: ignore[type-arg]
     """`0` or `0,2` as card indexes."""
 
     name = "cards"

@@ -55,7 +55,7 @@ def legend(cards: "list[CardView]", on: Screen) -> str:
     words = [
         f"{on.paint(_mark(part, on), PARTS[part][2])} {meaning.get(part, part)}" for part in PARTS if part in shown
     ]
-    return "   ".join(words)
+    return "  ".join(words)
 
 
 def _mark(part: str, on: Screen) -> str:

@@ -48,13 +48,19 @@ def socket_path() -> str:
     """GQ_SOCKET, else the system's socket, else one's own: the first that exists. Raises NoDaemon."""
     if named := os.environ.get("GQ_SOCKET"):
         return named
-    candidates = [SYSTEM_SOCKET]
-    if runtime := os.environ.get("XDG_RUNTIME_DIR"):
-        candidates.append(f"{runtime}/gpuqueue/gpuqueued.sock")
+    candidates = [SYSTEM_SOCKET, *_own_sockets()]
     for candidate in candidates:
         if os.path.exists(candidate):  # noqa: PTH110 - pathlib would double what importing gq costs
             return candidate
     raise NoDaemon(ErrorCode.UNAVAILABLE, f"no gpuqueued here: no socket at {' or '.join(candidates)}", START_HINT)
+
+
+def _own_sockets() -> list[str]:
+    """Where a daemon that serves one login alone puts its socket: its state directory where the session has
+    no runtime directory."""
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")  # noqa: PTH111
+    return [*([f"{runtime}/gpuqueue/gpuqueued.sock"] if runtime else []), f"{state}/gpuqueue/gpuqueued.sock"]
 
 
 def get(path: str, **query: str | int | None) -> Any:

@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 import click
 
-TAIL_BYTES = 1024 * 1024
+TAIL_BYTES = 512 * 1024
 
 
 class _BadInput(click.ClickException):

@@ -7,7 +7,7 @@ import click
 from gq import client
 from gq.arguments import json_option
 from gq.exits import DONE, FAILED
-from gq.terminal import Screen, plain, print_json, screen
+from gq.terminal import Screen, print_json, screen, wrapped
 
 if TYPE_CHECKING:
     from gpuqueue.wire.jobs import CheckView
@@ -29,17 +29,13 @@ def command(as_json: bool) -> int:
 
 def check_lines(checks: "list[CheckView]", on: Screen) -> list[str]:
     """Each check: its level in words, what was found, and the way out."""
-    from textwrap import wrap
-
     width = max((len(check.name) for check in checks), default=0)
     indent = 4 + 2 + width + 2
     lines = []
     for check in checks:
-        first, *rest = wrap(plain(check.text), max(on.width - indent, 20)) or [""]
+        first, *rest = wrapped(check.text, on.width - indent)
         lines.append(f"{on.paint(f'{check.level:4}', COLOURS.get(check.level, ''))}  {check.name:{width}}  {first}")
         lines += [" " * indent + more for more in rest]
         if check.hint:
-            lines += [
-                " " * indent + on.paint(more, "dim") for more in wrap(plain(check.hint), max(on.width - indent, 20))
-            ]
+            lines += [" " * indent + on.paint(more, "dim") for more in wrapped(check.hint, on.width - indent)]
     return lines

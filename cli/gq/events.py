@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.option("--follow", "-f", "following", is_flag=True, help="Go on as things happen.")
 @click.option("--job", type=JobId(), metavar="JOB", help="Only of this job.")
 @click.option("--after", type=click.IntRange(0), metavar="ID", help="Only what came after event ID.")
-@click.option("--limit", "-n", type=click.IntRange(1, 10000), metavar="N", help="At most N of them.")
+@click.option("--limit", "-n", type=click.IntRange(1, 1000), metavar="N", help="At most N of them.")
 @json_option
 def command(following: bool, job: int | None, after: int | None, limit: int | None, as_json: bool) -> int:
     """What happened. With -f and --json: one JSON object a line."""
@@ -32,7 +32,7 @@ def command(following: bool, job: int | None, after: int | None, limit: int | No
         else:
             print("\n".join(event_lines(events, screen())) if events else "nothing happened yet")
         return DONE
-    last = after or 0
+    last = -1 if after is None else after  # -1: from now on
     for event in events:
         _print_one(event, as_json)
         last = event.id
@@ -52,7 +52,7 @@ def event_lines(events: "list[EventView]", on: Screen) -> list[str]:
         Column("WHEN"),
         Column("JOB", right=True),
         Column("BY", least=6),
-        Column("WHAT", least=20),
+        Column("WHAT", least=20, wraps=True),
     ]
     rows: list[list[Cell | str]] = [
         [str(event.id), at_words(event.at), str(event.job_id or ""), event.actor, event.text] for event in events
@@ -82,6 +82,5 @@ def _print_one(event: Any, as_json: bool) -> None:
     if as_json:
         print(json.dumps(event), flush=True)
         return
-    of_job = f"job {event.job_id}  " if event.job_id else ""
-    line = plain(f"{at_words(event.at)}  {of_job}{event.text} ({event.actor})")
+    line = plain(f"{at_words(event.at)}  {event.text} ({event.actor})")
     print(clip(line, screen().width) if sys.stdout.isatty() else line, flush=True)

@@ -8,7 +8,7 @@ from gpuqueue.wire.units import format_mib
 from gq import client
 from gq.arguments import json_option
 from gq.bars import PARTS, bar, legend, parts_of
-from gq.terminal import Cell, Column, Screen, clip, plain, print_json, screen, table
+from gq.terminal import Cell, Column, Screen, clip, plain, print_json, screen, table, wrapped
 from gq.words import gib
 
 if TYPE_CHECKING:
@@ -42,10 +42,10 @@ def page(cards: "list[CardView]", on: Screen) -> list[str]:
 def _card(card: "CardView", on: Screen) -> list[str]:
     cells = min(on.width - len(INDENT), MOST_CELLS)
     lines = [_head(card, on), INDENT + bar(card, cells, on), INDENT + _amounts(card)]
-    if card.drained is not None:
-        lines.append(INDENT + on.paint(f"drained: {plain(card.drained)}", "red"))
-    lines += [INDENT + on.paint(plain(note), "yellow") for note in card.notes]
     inner = on._replace(width=on.width - len(INDENT))
+    remarks = [(f"drained: {card.drained}", "red")] if card.drained is not None else []
+    for text, colour in [*remarks, *((note, "yellow") for note in card.notes)]:
+        lines += [INDENT + on.paint(line, colour) for line in wrapped(text, inner.width)]
     if card.tenants:
         lines += [INDENT + line for line in _tenants(card, inner)]
     if card.strangers:

@@ -4,9 +4,12 @@ import sys
 
 import click
 
+from gq import client
 from gq.arguments import job_argument
 from gq.exits import DONE, INTERRUPTED, usage
 from gq.follow import PIECE, Piece, ended_line, follow, goes_on, read_piece, write
+from gq.terminal import plain
+from gq.words import standing
 
 FIRST_LOOK = 64 * 1024  # bytes from the end in which the last lines are looked for first
 
@@ -34,19 +37,21 @@ def command(job: int, following: bool, lines: int | None, attempt: int | None) -
 def _print_all(job: int, attempt: int | None, offset: int) -> int:
     while True:
         piece = read_piece(job, attempt, offset)
-        write(piece, offset)
+        if piece.attempt == 0:
+            print(f"gq: {plain(standing(client.get(f'/v1/jobs/{job}/why')))}; it has not started", file=sys.stderr)
+        write(piece)
         if not piece.data or piece.next_offset >= piece.size:
             return DONE
-        offset = piece.next_offset
+        attempt, offset = piece.attempt or None, piece.next_offset
 
 
 def _start(job: int, attempt: int | None, lines: int | None) -> int:
     """The offset at which the last `lines` lines begin; 0 for all of them."""
     if lines is None:
         return 0
-    look = FIRST_LOOK
+    size, look = read_piece(job, attempt, 0, limit=1).size, FIRST_LOOK
     while True:
-        piece = read_piece(job, attempt, -look, limit=look)
+        piece = read_piece(job, attempt, max(size - look, 0), limit=look)
         start = _last_lines(piece, lines)
         if start is not None or piece.offset == 0 or look >= PIECE:
             return piece.offset if start is None else start

@@ -7,8 +7,8 @@ import click
 from gpuqueue.wire.units import format_mib, format_seconds
 from gq import client
 from gq.arguments import job_argument, json_option
-from gq.terminal import Cell, Column, Screen, plain, print_json, screen, table
-from gq.words import STATE_COLOURS, ago_words, at_words, cards_words, claim_words, doing
+from gq.terminal import Cell, Column, Screen, clip, plain, print_json, screen, table, wrapped
+from gq.words import STATE_COLOURS, ago_words, at_words, cards_words, claim_words, doing, gib
 
 if TYPE_CHECKING:
     from gpuqueue.wire.jobs import AttemptView, EventView, JobDetail, JobView
@@ -32,14 +32,15 @@ def page(detail: "JobDetail", on: Screen) -> list[str]:
     """The lines of `gq show`."""
     job = detail.job
     state = on.paint(job.state, STATE_COLOURS.get(job.state, ""))
-    first, *rest = _wrap(doing(job), on.width)
-    lines = [f"job {job.id}  {on.paint(plain(job.name), 'bold')}", first.replace(job.state, state, 1), *rest, ""]
+    first, *rest = wrapped(doing(job), on.width)
+    name = clip(plain(job.name), on.width - 24)
+    lines = [f"job {job.id}  {on.paint(name, 'bold')}", first.replace(job.state, state, 1), *rest, ""]
     facts = [*_facts(job), ("checkpoint", detail.checkpoint or ""), ("log", detail.log_path or "")]
     lines += _labelled([fact for fact in facts if fact[1]], on)
     if detail.settings:
         lines += ["", on.paint("as submitted", "dim"), *_labelled(list(detail.settings.items()), on)]
     if detail.attempts:
-        lines += ["", *attempt_lines(detail.attempts, on)]
+        lines += ["", *attempt_lines(detail.attempts, on), *diagnosis_lines(detail.attempts, on)]
     if detail.events:
         lines += ["", on.paint("what happened", "dim"), *(_event(event, on) for event in detail.events)]
     return lines
@@ -81,7 +82,7 @@ def _labelled(facts: list[tuple[str, str]], on: Screen) -> list[str]:
     width = max([LABEL, *(len(label) + 2 for label, _ in facts)])
     lines = []
     for label, text in facts:
-        first, *rest = _wrap(text, on.width - width)
+        first, *rest = wrapped(text, on.width - width)
         lines.append(on.paint(plain(label).ljust(width), "dim") + first)
         lines += [" " * width + more for more in rest]
     return lines
@@ -96,7 +97,7 @@ def attempt_lines(attempts: "list[AttemptView]", on: Screen) -> list[str]:
         Column("RAN", right=True),
         Column("EXIT", right=True),
         Column("PEAK GiB", right=True),
-        Column("OUTCOME", least=20),
+        Column("OUTCOME", least=20, wraps=True),
     ]
     rows: list[list[Cell | str]] = [
         [
@@ -105,36 +106,31 @@ def attempt_lines(attempts: "list[AttemptView]", on: Screen) -> list[str]:
             at_words(attempt.started_at),
             format_seconds(attempt.ended_at - attempt.started_at) if attempt.ended_at is not None else "",
             str(attempt.exit_code) if attempt.exit_code is not None else "",
-            f"{attempt.peak_vram_mib / 1024:.1f}" if attempt.peak_vram_mib is not None else "",
-            attempt.outcome,
+            gib(attempt.peak_vram_mib) if attempt.peak_vram_mib is not None else "",
+            f"{attempt.outcome} (from {attempt.resumed_from})" if attempt.resumed_from else attempt.outcome,
         ]
         for attempt in attempts
     ]
-    head, *lines = table(columns, rows, Screen(10_000, on.colours, on.blocks))
-    out = [head]
-    for attempt, line in zip(attempts, lines, strict=True):
-        out += _hanging(line, attempt.outcome, on.width)
-        if attempt.resumed_from:
-            out += _wrap(f"     from {attempt.resumed_from}", on.width)
-    return out
+    return table(columns, rows, on)
 
 
-def _hanging(line: str, tail: str, width: int) -> list[str]:
-    """The line with its last column wrapped under itself instead of cut."""
-    shown = plain(tail)
-    head = line[: len(line) - len(shown)] if shown and line.endswith(shown) else line
-    room = max(width - len(head), 20)
-    first, *rest = _wrap(shown, room)
-    return [(head + first).rstrip(), *(" " * len(head) + more for more in rest)]
+def diagnosis_lines(attempts: "list[AttemptView]", on: Screen) -> list[str]:
+    """Why attempts failed, and what to do; those that failed of the same together."""
+    tries: dict[tuple[str, str, str, str], list[int]] = {}
+    for attempt in attempts:
+        if (found := attempt.diagnosis) is not None:
+            same = (found.cause, found.confidence, found.evidence, found.advice)
+            tries.setdefault(same, []).append(attempt.number)
+    lines = []
+    for (cause, confidence, evidence, advice), numbers in tries.items():
+        words = f"{cause.replace('_', ' ')} (confidence {confidence})"
+        facts = [("cause", words), ("evidence", evidence), ("advice", advice)]
+        heading = on.paint(f"why try {', '.join(map(str, numbers))} failed", "dim")
+        lines += ["", heading, *_labelled([fact for fact in facts if fact[1]], on)]
+    return lines
 
 
 def _event(event: "EventView", on: Screen) -> str:
     when = at_words(event.at)
-    first, *rest = _wrap(event.text, on.width - len(when) - 2)
+    first, *rest = wrapped(event.text, on.width - len(when) - 2)
     return "\n".join([f"{on.paint(when, 'dim')}  {first}", *(" " * (len(when) + 2) + more for more in rest)])
-
-
-def _wrap(text: str, width: int) -> list[str]:
-    from textwrap import wrap
-
-    return wrap(plain(text), max(width, 20), break_on_hyphens=False) or [""]

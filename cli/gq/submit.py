@@ -85,13 +85,17 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
 @json_option
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]... | -- COMMAND [ARGS]...")
 @click.pass_context
-def command(ctx: click.Context, words: tuple[str, ...], attach: bool, quiet: bool, as_json: bool, **asked: Any) -> int:
+def command(
+    ctx: click.Context, /, words: tuple[str, ...], attach: bool, quiet: bool, as_json: bool, **asked: Any
+) -> int:
     """Put a script or a command in the queue.
 
     A script's text is kept as it is now. Its first lines may hold options: #GQ --vram 22G --time 8h
     """
     if not words:
         raise usage("nothing to run", "gq submit --vram 22G train.sh, or: gq submit --vram 22G -- python train.py")
+    if attach and as_json:
+        raise usage("--attach prints the job's log: --json does not go with it")
     request = _request(ctx, list(words), asked)
     try:
         submitted = client.ask_again("POST", "/v1/jobs", to_json(request))

@@ -87,8 +87,6 @@ def _checked(content: bytes, path: str) -> str:
     first = text.partition("\n")[0]
     if first.startswith("#!") and first.endswith("\r"):
         raise usage(f"{path} has Windows line ends: the system looks for a program {first[2:]!r}", f"dos2unix {path}")
-    if not first.startswith("#!") and path.endswith(".py"):
-        raise usage(f"{path} does not say what runs it: it has no #! line", f"gq submit … -- python {path}")
     return text
 
 

@@ -12,11 +12,13 @@ _CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "
 
 
 class Column(NamedTuple):
-    """`least` is how narrow the column may get where the table would not fit; 0: it keeps its width."""
+    """`least` is how narrow the column may get where the table would not fit; 0: it keeps its width. What does
+    not fit is cut, or goes on below where the column `wraps`, which only the last one may."""
 
     title: str
     right: bool = False
     least: int = 0
+    wraps: bool = False
 
 
 class Cell(NamedTuple):
@@ -81,13 +83,20 @@ def clip(text: str, width: int) -> str:
     return kept.rstrip() + "…"
 
 
+def wrapped(text: str, width: int) -> list[str]:
+    """The text as lines of at most that width, one at least."""
+    from textwrap import wrap  # only the pages that explain need it
+
+    return wrap(plain(text), max(width, 20), break_on_hyphens=False) or [""]
+
+
 def table(columns: Sequence[Column], rows: Sequence[Sequence[Cell | str]], on: Screen) -> list[str]:
     """The rows under their titles, within the screen's width."""
     cells = [[cell if isinstance(cell, Cell) else Cell(cell) for cell in row] for row in rows]
     cells = [[Cell(plain(cell.text), cell.colour) for cell in row] for row in cells]
     widths = _widths(columns, cells, on.width)
     titles = [Cell(column.title, "dim") for column in columns]
-    return [_line(columns, row, widths, on) for row in [titles, *cells]]
+    return [line for row in [titles, *cells] for line in _lines(columns, row, widths, on)]
 
 
 def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int) -> list[int]:
@@ -106,14 +115,19 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: in
     return widths
 
 
-def _line(columns: Sequence[Column], cells: Sequence[Cell], widths: Sequence[int], on: Screen) -> str:
+def _lines(columns: Sequence[Column], cells: Sequence[Cell], widths: Sequence[int], on: Screen) -> list[str]:
+    more: list[str] = []
+    if columns[-1].wraps and columns_of(cells[-1].text) > widths[-1]:
+        first, *more = wrapped(cells[-1].text, widths[-1])
+        cells = [*cells[:-1], Cell(first, cells[-1].colour)]
     parts = []
     for column, cell, width in zip(columns, cells, widths, strict=True):
         text = clip(cell.text, width)
         padding = " " * (width - columns_of(text))
         painted = on.paint(text, cell.colour)
         parts.append(padding + painted if column.right else painted + padding)
-    return GAP.join(parts).rstrip()
+    indent = " " * (sum(widths[:-1]) + len(GAP) * (len(widths) - 1))
+    return [GAP.join(parts).rstrip(), *(indent + text for text in more)]
 
 
 def print_json(value: Any) -> None:

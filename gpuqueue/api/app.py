@@ -1,10 +1,11 @@
 """The FastAPI application: routes, problems, limits. It sees the engine and no adapter."""
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 
 from gpuqueue.api import problems
 from gpuqueue.api.limits import BodyLimit
 from gpuqueue.api.routes import cards, events, jobs, node, quotas
+from gpuqueue.api.unknown import nothing_unknown
 from gpuqueue.engine.engine import Engine
 from gpuqueue.version import __version__
 
@@ -16,6 +17,10 @@ def build_app(engine: Engine) -> FastAPI:
         openapi_url="/v1/openapi.json",
         docs_url=None,  # its page loads scripts from elsewhere
         redoc_url=None,
+        redirect_slashes=False,
+        default_response_class=problems.AsciiJson,
+        dependencies=[Depends(nothing_unknown)],
+        responses=problems.documented(),
     )
     app.state.engine = engine
     app.add_middleware(BodyLimit)

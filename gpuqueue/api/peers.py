@@ -1,12 +1,9 @@
 """Who is at the other end of the socket: the kernel's word, taken when the connection is made (rule A1)."""
 
-import asyncio
 import socket
 import struct
-from typing import Any, Protocol, cast
 
 from fastapi import Request
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gpuqueue.engine.callers import Caller, Peer, identify
 from gpuqueue.engine.engine import Engine
@@ -29,19 +26,6 @@ def _peer_groups(connection: socket.socket) -> tuple[int, ...] | None:
     except OSError:  # more groups than fit, or a kernel without it: the group database answers instead
         return None
     return struct.unpack(f"{len(raw) // size}I", raw)
-
-
-class _HasSocket(Protocol):
-    def get_extra_info(self, name: str) -> Any: ...
-
-
-class PeerProtocol(H11Protocol):
-    """uvicorn's HTTP protocol, which also puts the peer into the state of every request on the connection."""
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        connection = cast(_HasSocket, transport).get_extra_info("socket")
-        self.app_state = {**self.app_state, "peer": peer_of(connection)}
 
 
 def engine_of(request: Request) -> Engine:

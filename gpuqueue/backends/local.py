@@ -146,6 +146,14 @@ class LocalBackend:
     def read_log(self, job_id: int, attempt: int, offset: int, limit: int) -> tuple[bytes, int, int]:
         return logs.read_log(self._run_dir(job_id, attempt), offset, limit)
 
+    def attempts(self) -> list[Key]:
+        found = []
+        for entry in self.runs_dir.iterdir():
+            job_id, _, attempt = entry.name.partition(".")
+            if job_id.isdecimal() and attempt.isdecimal():
+                found.append((int(job_id), int(attempt)))
+        return found
+
     def remove(self, job_id: int, attempt: int) -> None:
         run_dir = self._run_dir(job_id, attempt)
         probe = self.probe(job_id, attempt)
@@ -190,7 +198,7 @@ class LocalBackend:
         claim = _read(run_dir / CLAIM, Claim)
         if claim is None:
             if self._launcher.is_starting(key):
-                return Probe(state=ProbeState.ALIVE, monitored=True)
+                return Probe(state=ProbeState.ALIVE, started=False)
             # A shim of an earlier daemon's may still be on its way: take the claim from under it.
             if not create_record(run_dir / CLAIM, Claim(shim=None)):
                 return self._probe(key, run_dir)
@@ -199,7 +207,7 @@ class LocalBackend:
             return Probe(state=ProbeState.EXITED, lost=True, old_boot=True)
         if claim.shim is not None and lives(claim.shim):
             self._wakeups.watch(claim.shim)
-            return Probe(state=ProbeState.ALIVE, monitored=True)
+            return Probe(state=ProbeState.ALIVE, started=False)
         if (run_dir / ALIVE).exists() or (run_dir / EXIT).exists():  # written since the look above
             return self._probe(key, run_dir)
         return Probe(state=ProbeState.ABSENT, why=_last_line(run_dir / ERRORS))
@@ -274,11 +282,7 @@ class LocalBackend:
             os.chown(path, spec.uid, spec.gid)
 
     def _open_attempts(self) -> list[Key]:
-        found = []
-        for entry in self.runs_dir.iterdir():
-            job_id, _, attempt = entry.name.partition(".")
-            if job_id.isdecimal() and attempt.isdecimal():
-                found.append((int(job_id), int(attempt)))
+        found = self.attempts()
         self._closed |= {key for key in found if key not in self._closed and (self._run_dir(*key) / EXIT).exists()}
         return [key for key in found if key not in self._closed]
 

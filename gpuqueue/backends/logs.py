@@ -1,5 +1,6 @@
 """Reading a job's log without trusting its owner: no link is followed, nothing but the owner's regular file is read."""
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -7,15 +8,25 @@ from pathlib import Path
 from gpuqueue.wire.errors import ErrorCode, GpuqueueError
 from gpuqueue.wire.rundir import LOG, USER_DIR
 
+_NO_FILE = {errno.ELOOP, errno.ENXIO, errno.ENODEV}  # a link, a socket, a device that is not there
+
 
 def read_log(run_dir: Path, offset: int, limit: int) -> tuple[bytes, int, int]:
     """(bytes, offset of the first of them, size of the log). At most `limit` bytes, and none across a cut: where
     the middle was cut out (J3), the last bytes of the gap read as one line that says so. The next offset is always
-    the first plus the number of bytes. A negative offset counts from the end. A log that is not there yet is empty."""
+    the first plus the number of bytes. A negative offset counts from the end. A log that is not there yet is empty.
+    Raises GpuqueueError, never OSError: one job's log must not stop the supervision of the others."""
     try:
-        descriptor = _open(run_dir)
+        return _read(run_dir, offset, limit)
     except FileNotFoundError:
         return b"", 0, 0
+    except OSError as error:
+        message = f"the log {run_dir / USER_DIR / LOG} cannot be read: {error.strerror}"
+        raise GpuqueueError(ErrorCode.UNAVAILABLE, message, "see the disk, and the daemon's rights there") from error
+
+
+def _read(run_dir: Path, offset: int, limit: int) -> tuple[bytes, int, int]:
+    descriptor = _open(run_dir)
     try:
         size = os.fstat(descriptor).st_size
         offset = offset if offset >= 0 else max(size + offset, 0)
@@ -37,10 +48,10 @@ def _open(run_dir: Path) -> int:
     try:
         owner = os.fstat(directory).st_uid
         descriptor = os.open(LOG, flags | os.O_NONBLOCK, dir_fd=directory)
-    except FileNotFoundError:
-        raise
     except OSError as error:
-        raise _not_a_log(run_dir) from error
+        if error.errno in _NO_FILE:
+            raise _not_a_log(run_dir) from error
+        raise
     finally:
         os.close(directory)
     status = os.fstat(descriptor)

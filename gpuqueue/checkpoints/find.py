@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
+
+from gpuqueue.checkpoints.listing import entry_at
 
 MAX_LOOKED_AT = 100_000
 MAX_DEPTH = 4
@@ -20,7 +21,13 @@ _STEP = re.compile(
 _SAVE = re.compile(r"(?:^|[^a-z])(?:checkpoint|chkpt|ckpt|ck|chk)[-_=.]?(\d{1,15})(?!\d)", re.I)
 _EPOCH = re.compile(r"(?:^|[^a-z])(?:epochs?|ep)[-_=.]?(\d{1,15})(?!\d)", re.I)
 _FAIRSEQ = re.compile(r"^checkpoint_\d+_(\d{1,15})$")
-_BARE = re.compile(r"^(?:.*[-_.])?(\d{1,15})$")
+_WORDED = (_FAIRSEQ, _STEP, _SAVE, _EPOCH)
+_BARE = re.compile(r"^(?:.*[-_.]|[a-z]*(?=\d{4}))?(\d{1,15})$", re.IGNORECASE)
+# Files of one directory whose names differ in these words only are the parts of one checkpoint.
+_ROLE = re.compile(
+    r"model|net_?[gd]|generator|discriminator|optimizer|optim|opt|scheduler|ema|scaler|lora|adapter|weights|state|rng",
+    re.IGNORECASE,
+)
 _TENSORFLOW = re.compile(r"^(.+)\.(?:index|data-\d{5}-of-\d{5})$")
 _SHARD = re.compile(
     r"-\d+-of-\d+|_\d+_of_\d+|^(?:rng_state|random_states|zero_pp_rank|mp_rank|__\d+_\d+)", re.I
@@ -35,7 +42,7 @@ STATE_SUFFIXES = frozenset(
     {".pt", ".pth", ".ckpt", ".bin", ".safetensors", ".npz", ".npy", ".pkl", ".pickle", ".tar", ".distcp"}
     | {".msgpack", ".h5", ".hdf5", ".keras", ".pdparams", ".pdopt", ".eqx", ".nemo"}
 )
-# A directory named by a bare number is a checkpoint only if it holds one of these.
+# A directory whose name says nothing is a checkpoint only if it holds one of these.
 _MARKERS = frozenset(
     {
         "_CHECKPOINT_METADATA",
@@ -59,6 +66,7 @@ class Claim:
     in_epochs: bool
     series: str
     certain: bool = True  # the name says "step" or the like; else the contents may know better
+    worded: bool = True  # the name says what it is; a bare number may be that of a cached sample
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,31 +92,38 @@ class Found:
 
 def claim_of(stem: str, strict: bool) -> Claim | None:
     """The step that a name claims. `strict` takes no number without a word such as step or checkpoint."""
-    for pattern in (_FAIRSEQ, _STEP, _SAVE, _EPOCH) if strict else (_FAIRSEQ, _STEP, _SAVE, _EPOCH, _BARE):
+    for pattern in _WORDED if strict else (*_WORDED, _BARE):
         if match := pattern.search(stem):
             certain = pattern in (_FAIRSEQ, _STEP)
-            return Claim(int(match[1]), pattern is _EPOCH, re.sub(r"\d+", "#", stem), certain)
+            worded = pattern is not _BARE or bool(_ROLE.search(stem))
+            return Claim(int(match[1]), pattern is _EPOCH, series_of(stem), certain, worded)
     return None
 
 
-def find(directory: str) -> Found:
-    """Looks level by level, MAX_DEPTH deep, at most MAX_LOOKED_AT names; never raises."""
+def series_of(stem: str) -> str:
+    """The name with its numbers and its part's role struck out: the same for all checkpoints of one kind."""
+    return re.sub(r"\d+", "#", _ROLE.sub("*", stem))
+
+
+def find(directory: str, most: int = MAX_LOOKED_AT) -> Found:
+    """Looks level by level, MAX_DEPTH deep, at `most` so many names; never raises."""
     found = Found([], [])
+    if _holds_marker(directory):  # saved in place, without a number
+        found.candidates.append(Candidate(directory, claim_of(PurePath(directory).name, strict=True)))
     level, looked_at = [directory], 0
     for depth in range(MAX_DEPTH + 1):
         below: list[str] = []
         for here in level:
             try:
                 with os.scandir(here) as items:
-                    kept, looked_at = _bounded(items, looked_at)
+                    kept = list(itertools.islice(items, most - looked_at))
             except OSError as error:
                 found.troubles.append((here, _sentence(error)))
                 continue
             below += _sort_out(here, kept, found.candidates)
-            if looked_at >= MAX_LOOKED_AT:
-                found.troubles.append(
-                    (here, f"it holds too much: looking stopped after {MAX_LOOKED_AT} names")
-                )
+            looked_at += len(kept)
+            if looked_at >= most:
+                found.troubles.append((here, f"it holds too much: looking stopped after {most} names"))
                 return found
         level = sorted(below) if depth < MAX_DEPTH else []
     return found
@@ -118,16 +133,6 @@ def _sentence(error: OSError) -> str:
     if isinstance(error, FileNotFoundError):
         return "there is no such directory"
     return f"it cannot be read: {error.strerror or error}"
-
-
-def _bounded(items: Iterator[os.DirEntry[str]], looked_at: int) -> tuple[list[os.DirEntry[str]], int]:
-    kept = []
-    for item in items:
-        kept.append(item)
-        looked_at += 1
-        if looked_at >= MAX_LOOKED_AT:
-            break
-    return kept, looked_at
 
 
 def _sort_out(here: str, items: list[os.DirEntry[str]], out: list[Candidate]) -> list[str]:
@@ -163,13 +168,19 @@ def _sort_out_file(here: str, name: str, files: dict[str, Candidate]) -> None:
         path = f"{here}/{stem}"
     else:
         stem, suffix = PurePath(name).stem, PurePath(name).suffix
+        stem = stem.removesuffix(".weights").removesuffix(".pth")  # model-10.weights.h5, step_10.pth.tar
         if (suffix not in STATE_SUFFIXES and not TEMPORARY.search(name)) or _SHARD.search(name):
             return
         key, path = name, f"{here}/{name}"
     claim = claim_of(stem, strict=False)
     if claim is None and not _UNNUMBERED.search(name):
         return
-    files.setdefault(key, Candidate(path, claim)).parts.append(name)
+    if claim is not None and not key.startswith("tensorflow "):
+        key = _ROLE.sub("*", stem)
+    candidate = files.setdefault(key, Candidate(path, claim))
+    candidate.parts.append(name)
+    if "model" in name and "model" not in PurePath(candidate.path).name:
+        files[key] = Candidate(path, claim, candidate.parts)
 
 
 def _is_container(path: str, claim: Claim) -> bool:
@@ -201,6 +212,8 @@ def _named_by_latest(here: str, items: list[os.DirEntry[str]]) -> str | None:
 
 def read_line(path: str) -> str | None:
     """The text of a small pointer file (`latest`, `latest_checkpointed_iteration.txt`), stripped."""
+    if entry_at(path) is None:
+        return None  # a named pipe would be waited for
     try:
         with Path(path).open(encoding="utf-8", errors="replace") as file:
             return file.read(4096).strip()

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from gpuqueue.checkpoints.find import TEMPORARY, Candidate
 from gpuqueue.checkpoints.formats import sets, whole
 from gpuqueue.checkpoints.layouts import dcp, deepspeed
-from gpuqueue.checkpoints.layouts.table import layout_of
+from gpuqueue.checkpoints.layouts.table import Layout, layout_of
 from gpuqueue.checkpoints.listing import Files, entry_at, list_files
 from gpuqueue.checkpoints.model import Verdict
 
@@ -35,15 +35,24 @@ def judge(candidate: Candidate, since: float | None, exclude: Collection[str]) -
         _passed_over(candidate.path, exclude)
         or _too_old(files.newest_mtime if finished is None else finished, since)
         or _unfinished(candidate, files)
-        or layout.fault(files, step)
-        or sets.fault(files)
-        or dcp.sharded_fault(files)
-        or deepspeed.ranks_fault(files)
-        or _damaged(files)
+        or _incomplete(files, layout, step)
     )
     if reason is None and step is None:
         reason = "neither its name nor its contents tell its step"
     return Verdict(candidate.path, step, layout.NAME, finished, files.size_bytes, reason)
+
+
+def _incomplete(files: Files, layout: Layout, step: int | None) -> str | None:
+    try:
+        return (
+            layout.fault(files, step)
+            or sets.fault(files)
+            or dcp.sharded_fault(files)
+            or deepspeed.ranks_fault(files)
+            or _damaged(files)
+        )
+    except OSError as error:
+        return f"it cannot be read: {error.strerror or error}"
 
 
 def _passed_over(path: str, exclude: Collection[str]) -> str | None:

@@ -55,7 +55,7 @@ def _newest_first(
             yield Verdict(root, None, None, None, 0, f"only the newest {MAX_JUDGED} checkpoints were checked")
             return
         verdict = judge(candidates[index], since, excluded)
-        if verdict.complete and candidates[index].is_directory:
+        if verdict.complete:
             verdict = _beside_its_elder(verdict, candidates[: index + 1], since)
         yield verdict
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from pathlib import PurePath
 
-from gpuqueue.checkpoints.find import STATE_SUFFIXES
 from gpuqueue.checkpoints.listing import Files
 
-_REPORT = re.compile(r"eval|metric|result|report|event|predict|sample|readme|\blog", re.I)
-_TEXT = frozenset({".json", ".txt", ".model", ".jinja", ".yaml", ".yml"})
-_CONSTANT = frozenset({".txt", ".model", ".jinja"})
+_COMES_AND_GOES = re.compile(
+    r"eval|metric|result|report|event|predict|sample|\blog|\.(?:log|csv|jsonl|png|distcp)$", re.IGNORECASE
+)
 _HASH = re.compile(r"[0-9a-f]{16,}")
+_CONSTANT = frozenset({".txt", ".model", ".jinja"})
 
 
 def lacking(younger: Files, elder: Files, elder_name: str) -> str | None:
@@ -26,13 +27,13 @@ def lacking(younger: Files, elder: Files, elder_name: str) -> str | None:
     """
     counts = Counter(map(_kind, younger))
     for name in elder:
-        kind = _kind(name)
         if not _counts(name):
             continue
+        kind = _kind(name)
         counts[kind] -= 1
         if counts[kind] < 0:
             return f"{name} is missing, or one like it: {elder_name} has it"
-        if _suffix(name) in _CONSTANT and name in younger and younger[name].size < elder[name].size:
+        if PurePath(name).suffix in _CONSTANT and name in younger and younger[name].size < elder[name].size:
             return f"{name} is shorter than in {elder_name}"
     return None
 
@@ -41,12 +42,5 @@ def _kind(name: str) -> str:
     return re.sub(r"\d+", "#", name)
 
 
-def _suffix(name: str) -> str:
-    return name[name.rfind(".") :] if "." in name else ""
-
-
 def _counts(name: str) -> bool:
-    suffix = _suffix(name)
-    if suffix == ".distcp" or (suffix not in STATE_SUFFIXES and suffix not in _TEXT):
-        return False
-    return not _REPORT.search(name) and not _HASH.search(name)
+    return not _COMES_AND_GOES.search(name) and not _HASH.search(name)

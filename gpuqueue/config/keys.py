@@ -40,6 +40,7 @@ SETTINGS: Mapping[str, Mapping[str, Key]] = {
         "shared_logins": Key("shared_logins", words),
         "hide_commands": Key("hide_commands", flag),
         "simulate": Key("simulate_mib", sizes),
+        "node_lock": Key("node_lock", path),
         "containment": Key("containment", one_of("auto", "systemd", "cgroup", "session")),
         "strangers": Key("strangers", one_of("report")),
         "sample": Key("sample_s", duration),

@@ -59,7 +59,8 @@ class _File:
         own = {name: value for section, keys in SETTINGS.items() for name, value in self.section(section, keys).items()}
         settings = Settings(policy=policy, **own)
         if found := contradiction(settings):
-            self.refuse(found.key, found.problem, found.way_out)
+            key = next((key for key in found.keys if key in self.lines), found.keys[0])
+            self.refuse(key, found.problem, found.way_out)
         return settings
 
     def quota(self) -> QuotaPolicy:

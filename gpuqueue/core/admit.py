@@ -17,7 +17,7 @@ from gpuqueue.wire.states import JobClass
 
 def refusal(ask: Ask, account: Account, cards: Sequence[Card], policy: Policy) -> Reason | None:
     """Why a job could never start here, or None. `cards` are all cards of the node; where they cannot be read
-    (an empty sequence) nothing that depends on them is refused, since a fault is not the absence of a card.
+    (none at all, or a capacity of 0) nothing that depends on them is refused: a fault is not the absence of a card.
 
     Borrowing does not exist yet: what could never start by right (Q3) is refused whatever the policy says."""
     if ask.cards == 0:
@@ -33,7 +33,18 @@ def refusal(ask: Ask, account: Account, cards: Sequence[Card], policy: Policy) -
     suitable = matching(ask, cards)
     if not suitable:
         return Reason(ReasonCode.NO_CARD_MATCHES, {"wanted": wanted(ask)})
+    if any(card.capacity_mib == 0 for card in cards):
+        return None
     return _card_in_the_way(ask, suitable) or _quota_in_the_way(ask, account)
+
+
+def largest_claim_mib(ask: Ask, account: Account, cards: Sequence[Card]) -> int | None:
+    """The most per card that such a job could ever claim here (Q5); None where the cards cannot be read."""
+    suitable = matching(ask, cards)
+    if ask.cards == 0 or not suitable or any(card.capacity_mib == 0 for card in cards):
+        return None
+    on_a_card = max(by_right_mib(card, ask.job_class, 0, 0, 0) for card in suitable)
+    return max(0, min(on_a_card, account.nominal(ask.job_class) // ask.cards))
 
 
 def _card_in_the_way(ask: Ask, suitable: Sequence[Card]) -> Reason | None:
@@ -45,16 +56,10 @@ def _card_in_the_way(ask: Ask, suitable: Sequence[Card]) -> Reason | None:
     most_mib = by_right_mib(roomiest, ask.job_class, 0, 0, 0)
     if ask.claim_mib <= most_mib:
         return None
-    code = ReasonCode.CLAIM_OVER_TRAIN_PART if ask.job_class is JobClass.TRAIN else ReasonCode.CLAIM_OVER_LIGHT_PART
-    return Reason(
-        code,
-        {
-            "need_mib": ask.claim_mib,
-            "most_mib": most_mib,
-            "held_back_mib": roomiest.held_back_mib,
-            "capacity_mib": roomiest.capacity_mib,
-        },
-    )
+    fields = {"need_mib": ask.claim_mib, "most_mib": most_mib, "capacity_mib": roomiest.capacity_mib}
+    if ask.job_class is JobClass.LIGHT:
+        return Reason(ReasonCode.CLAIM_OVER_LIGHT_PART, fields)
+    return Reason(ReasonCode.CLAIM_OVER_TRAIN_PART, fields | {"held_back_mib": roomiest.held_back_mib})
 
 
 def _quota_in_the_way(ask: Ask, account: Account) -> Reason | None:

@@ -27,7 +27,8 @@ class Stop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Warn:
-    """Said in the job's log, in status and as an event. `kind` is idle, stalled or limit."""
+    """Said in the job's log, in status and as an event. `kind` is idle, stalled or limit. Level 0 withdraws the
+    warnings of that kind, so that they are given again when there is reason to."""
 
     job_id: int
     kind: str

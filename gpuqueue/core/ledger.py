@@ -27,10 +27,6 @@ class CardLoad:
         return len(self.leases)
 
     @property
-    def charged_mib(self) -> int:
-        return self.train_mib + self.light_mib
-
-    @property
     def outside_mib(self) -> int:
         """F; on a card whose processes are hidden, what is used beyond all charges (M4)."""
         if self.card.hidden:
@@ -43,10 +39,6 @@ class CardLoad:
         if self.card.hidden:
             return self.card.capacity_mib - max(self.occupied_mib, self.card.used_mib + self.settling_mib)
         return self.card.capacity_mib - self.occupied_mib - self.card.foreign_mib
-
-    @property
-    def free_for_train_mib(self) -> int:
-        return self.room_mib(JobClass.TRAIN)
 
     def room_mib(self, job_class: JobClass) -> int:
         """The largest claim of that class which fits now and by the card's right (Q3); may be negative."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from gpuqueue.core.reasons import Reason
+from gpuqueue.wire.jobs import Diagnosis
 from gpuqueue.wire.states import JobClass, JobState, RestartMode
 
 
@@ -85,6 +86,7 @@ class Job:
     submitted_unix: int
     claim_mib: int  # what the next attempt claims per card: the ask, or more after growth (O1, R5)
     name: str = ""
+    command: str = ""  # one line, for people
     priority: int = 0
     attempt: int = 0  # the newest attempt's number; 0 before the first
     ran_s: int = 0  # over all attempts that have ended; limits.ran_s adds the live one (Z4)
@@ -135,7 +137,9 @@ class Attempt:
     exit_status: int | None = None
     exit_signal: int | None = None
     outcome: str = ""  # one sentence
+    diagnosis: Diagnosis | None = None
     resumed_from: str | None = None
     peak_mib: int | None = None
     over_samples: int = 0  # consecutive samples over claim + tolerance (O1)
+    over_at: int | None = None  # when the newest of them was taken
     flagged: str | None = None  # survives SIGKILL (Z3)

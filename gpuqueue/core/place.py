@@ -1,6 +1,6 @@
-"""Which card a job gets (P1), and how it is told to see no other (P2)."""
+"""Which card a job gets (P1)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from gpuqueue.core.ledger import CardLoad
 from gpuqueue.core.model import Ask
@@ -37,14 +37,3 @@ def choose(fitting: Sequence[CardLoad], placement: Placement) -> CardLoad | None
     if placement is Placement.SPREAD:
         return min(fitting, key=lambda load: (load.tenants, -load.free_mib, load.card.index, load.card.uuid))
     return min(fitting, key=lambda load: (load.free_mib, load.card.index, load.card.uuid))
-
-
-def pinned_environment(cards: Sequence[Card], pin: str) -> Mapping[str, str]:
-    """P2: the variables that show a job exactly its cards, in the order given; none at all for a job without
-    one. The index is the card's rank by PCI bus id, which CUDA_DEVICE_ORDER makes CUDA mean too."""
-    named = [card.uuid if pin == "uuid" else str(card.index) for card in cards]
-    return {
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "CUDA_VISIBLE_DEVICES": ",".join(named),
-        "NVIDIA_VISIBLE_DEVICES": ",".join(card.uuid for card in cards) or "void",
-    }

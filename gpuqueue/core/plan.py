@@ -120,7 +120,7 @@ class _Cycle:
 
     def walk(self, contenders: Sequence[Job]) -> _Walk:
         walk = _Walk()
-        known: dict[Alike, Reason] = {}
+        known: dict[Alike, Reason] = {}  # who cannot start now cannot after a start either: room only shrinks
         for job in Queue(contenders, self.shares):
             key = _alike(job)
             if key in known:
@@ -130,19 +130,19 @@ class _Cycle:
             outcome = self._consider(job, walk)
             if isinstance(outcome, Start):
                 walk.starts.append(outcome)
-                known.clear()
                 continue
             walk.verdicts[job.id] = outcome
-            if len(walk.closed) != closed_before:
-                known.clear()  # the next one alike is behind this one
-            else:
+            if len(walk.closed) == closed_before:  # else the next one alike is behind this one
                 known[key] = outcome
         return walk
 
     def _consider(self, job: Job, walk: _Walk) -> Start | Reason:
         account = self.snapshot.accounts[job.account]
-        loads = [self.ledger.loads[card.uuid] for card in matching(job.ask, self.snapshot.cards)]
-        in_use = sorted((load for load in loads if load.card.drained is None), key=lambda load: load.card.index)
+        suitable = {card.uuid for card in matching(job.ask, self.snapshot.cards)}
+        loads = [load for uuid, load in self.ledger.loads.items() if uuid in suitable]  # in PCI order
+        in_use = [load for load in loads if load.card.drained is None]
+        if not in_use:
+            return _out_of_reach(job, loads, in_use)
         if not within_quota(self.ledger, account, job.ask.job_class, job.claim_mib):
             self._note_quota_head(job, walk, in_use)
             return verdicts.over_quota(job, account, self.ledger)
@@ -209,8 +209,10 @@ def _out_of_reach(job: Job, loads: list[CardLoad], in_use: list[CardLoad]) -> Re
     in_the_way = [load for load in in_use if load.outside_mib > 0 and _big_enough(job, load)]
     if in_the_way:
         return verdicts.foreign(job, min(in_the_way, key=lambda load: (load.outside_mib, load.card.index)))
-    drained = next(load for load in loads if load.card.drained is not None and _big_enough(job, load))
-    return Reason(ReasonCode.DRAINED, {"card": drained.card.index, "why": drained.card.drained or ""})
+    for load in loads:
+        if load.card.drained is not None and (_big_enough(job, load) or load.card.capacity_mib == 0):
+            return Reason(ReasonCode.DRAINED, {"card": load.card.index, "why": load.card.drained})
+    return Reason(ReasonCode.CARDS_UNREADABLE, {"why": "a card reads 0 MiB"})
 
 
 def _big_enough(job: Job, load: CardLoad) -> bool:

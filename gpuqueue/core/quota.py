@@ -1,10 +1,10 @@
 """Whose VRAM it is by right: an account's nominal quota, and what it uses of it (Q1, Q2, Q3)."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from gpuqueue.core.ledger import CardLoad, Ledger
 from gpuqueue.core.policy import Nominal, Policy
-from gpuqueue.core.snapshot import Account, Lease
+from gpuqueue.core.snapshot import Account
 from gpuqueue.wire.states import JobClass
 
 UNSET = Nominal()
@@ -64,11 +64,6 @@ def default_nominal_mib(cards: Sequence[tuple[int, int]], job_class: JobClass) -
         return 0
     capacity_mib, held_back_mib = max(cards)
     return capacity_mib - held_back_mib if job_class is JobClass.TRAIN else held_back_mib
-
-
-def used_mib(leases: Iterable[Lease], account: str, job_class: JobClass) -> int:
-    """What the account is charged for jobs of the class, over all cards, jobs that are leaving included (Z3)."""
-    return sum(lease.charge_mib for lease in leases if lease.account == account and lease.job_class is job_class)
 
 
 def within_quota(ledger: Ledger, account: Account, job_class: JobClass, claim_mib: int) -> bool:

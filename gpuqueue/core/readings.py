@@ -68,11 +68,20 @@ class Probe:
     ended_unix: float | None = None
     old_boot: bool = False
     monitored: bool = True  # with ALIVE: a shim or adopter watches it
+    started: bool = True  # with ALIVE: the job itself runs; until then its shim makes it ready
     resumed_from: str | None = None
     checkpoint: str | None = None
     checkpoint_step: int | None = None
     checkpoint_unix: float | None = None
     checkpoint_skipped: tuple[str, ...] = ()
+
+    @property
+    def progress_mark(self) -> int | None:
+        """Grows with each newer checkpoint: its step, or where the user's own command names the checkpoint and no
+        step is known, the second of its completion."""
+        if self.checkpoint_step is not None or self.checkpoint_unix is None:
+            return self.checkpoint_step
+        return int(self.checkpoint_unix)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

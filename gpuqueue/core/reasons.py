@@ -52,6 +52,7 @@ class ReasonCode(StrEnum):
     CRASH_LOOP = "crash_loop"
     TOO_MANY_RESTARTS = "too_many_restarts"
     OUT_OF_MEMORY = "out_of_memory"
+    VICTIM = "victim"  # of a neighbour or a stranger (O2)
     NO_RETRY = "no_retry"  # the cause says that another try would fail the same way (R5)
     REBOOT = "reboot"
     CARD_LOST = "card_lost"
@@ -66,7 +67,7 @@ class Reason:
 # Field names end in their unit: `_mib` is printed as GiB, `_s` as a duration, the rest as it is.
 SENTENCES: dict[ReasonCode, str] = {
     ReasonCode.NEXT: "starts next",
-    ReasonCode.VRAM: "needs {need_mib} on one card, {free_mib} is free: {holders}",
+    ReasonCode.VRAM: "needs {need_mib} on one card, {free_mib} is free for {job_class} jobs: {holders}",
     ReasonCode.FOREIGN_VRAM: "needs {need_mib} on one card: {foreign_mib} of card {card} is held outside the queue by {strangers}",
     ReasonCode.HELD_BACK: "needs {need_mib}, {free_mib} is free for {job_class} jobs: {held_back_mib} of card {card} is held back for light jobs; {holders}",
     ReasonCode.QUOTA: "{account} uses {used_mib} of its {nominal_mib} {job_class} quota; {need_mib} more does not fit: {holders}",
@@ -101,6 +102,7 @@ SENTENCES: dict[ReasonCode, str] = {
     ReasonCode.CRASH_LOOP: "failed {failures} times in a row without a newer checkpoint; last: {last}",
     ReasonCode.TOO_MANY_RESTARTS: "restarted {restarts} times within 24h; last: {last}",
     ReasonCode.OUT_OF_MEMORY: "ran out of GPU memory: {advice}",
+    ReasonCode.VICTIM: "ran out of GPU memory that was promised to it: {offender}",
     ReasonCode.NO_RETRY: "{last}; not retried: {advice}",
     ReasonCode.REBOOT: "the machine restarted",
     ReasonCode.CARD_LOST: "card {card} failed: {why}",

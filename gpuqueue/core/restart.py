@@ -14,7 +14,9 @@ from gpuqueue.wire.units import format_mib
 DAY_S = 86400
 PASSED_OVER_AFTER = 2  # R4: failed attempts from one checkpoint
 GROW_MARGIN_MIB, GROW_MARGIN_PERCENT = 512, 10  # R5: what --grow adds to the measured peak
+NOT_FOUND = 127  # the status of a shell whose command is not there
 # R5: causes that another try would only meet again.
+OUT_OF_MEMORY = frozenset({"out_of_memory", "quota_cap"})
 NOT_RETRIED = frozenset({"host_out_of_memory", "disk_full", "shm_full", "missing_module", "wrong_build"})
 MACHINE_FAULTS = frozenset({"hardware", "driver"})
 
@@ -22,8 +24,10 @@ MACHINE_FAULTS = frozenset({"hardware", "driver"})
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptEnd:
     """All that is known of how an attempt ended. `card_fault` is set where its card failed under it and is
-    drained; `card` names that card for people. `cause` and `advice` are the diagnosis of its log, if any.
-    `newest_step` is that of the newest complete checkpoint now, whoever made it."""
+    drained; `card` names that card for people. `cause` and `advice` are the diagnosis of its log, if any; where a
+    neighbour is the cause, `advice` names the offender. `newest_step` is that of the newest complete checkpoint of
+    this job now. `peak_mib` is what it is known to have needed on one card, `largest_mib` the most that such a
+    job could ever claim."""
 
     exit_status: int | None = None
     signal: int | None = None
@@ -38,6 +42,7 @@ class AttemptEnd:
     cause: str | None = None
     advice: str = ""
     peak_mib: int | None = None
+    largest_mib: int | None = None
 
     @property
     def succeeded(self) -> bool:
@@ -128,24 +133,24 @@ def _failed(job: Job, end: AttemptEnd, seen: Restarts, policy: RestartPolicy, no
     reason = own_reason(end)
     counted = _count_failure(seen, end, progressed=seen.newest_step != job.restarts.newest_step)
     if job.ask.restart is RestartMode.NEVER:
-        return _end(job, _because(end, reason), counted)
+        return _end(job, _because(job, end, reason), counted)
     recent = tuple(at for at in seen.recent_at if at > now - DAY_S)
     if len(recent) >= policy.per_day:
         fields: dict[str, str | int] = {"restarts": len(recent), "last": sentence(reason)}
         return _end(job, Reason(ReasonCode.TOO_MANY_RESTARTS, fields), counted, JobState.STOPPED)
     if end.cause == "neighbour" and seen.as_victim < policy.victim_limit:  # O2
         victim = replace(seen, total=seen.total + 1, as_victim=seen.as_victim + 1)
-        return _free_of_charge(job, reason, victim)
+        return _free_of_charge(job, Reason(ReasonCode.VICTIM, {"offender": end.advice or "by a neighbour"}), victim)
     if end.cause in MACHINE_FAULTS:  # no failure of the job's, but a pause: nobody has drained anything yet
         return _pause(job, reason, _again(seen, recent, now), now + backoff_s(job.id, len(recent) + 1, policy))
     if _would_fail_again(job, end):
-        return _end(job, _because(end, reason), counted)
+        return _end(job, _because(job, end, reason), counted)
     if counted.failures_in_row >= policy.crash_limit:
         fields = {"failures": counted.failures_in_row, "last": sentence(reason)}
         return _end(job, Reason(ReasonCode.CRASH_LOOP, fields), counted, JobState.STOPPED)
     counted = _again(counted, recent, now)
-    if end.cause == "out_of_memory":
-        return _grown(job, end, replace(counted, grown=True))
+    if end.cause in OUT_OF_MEMORY and (claim_mib := _grown_mib(job, end)) is not None:
+        return _grown(job, claim_mib, replace(counted, grown=True))
     if end.cause == "fragmentation":
         counted = replace(counted, used_expandable_segments=True)
     return _pause(job, reason, counted, now + backoff_s(job.id, counted.failures_in_row, policy))
@@ -157,27 +162,46 @@ def _again(restarts: Restarts, recent: tuple[int, ...], now: int) -> Restarts:
 
 def _would_fail_again(job: Job, end: AttemptEnd) -> bool:
     """R5: there is no point in a retry, or its one retry is spent."""
-    if end.cause == "out_of_memory":
-        return not job.ask.grow or job.restarts.grown or end.peak_mib is None
+    if end.cause in OUT_OF_MEMORY:
+        return not job.ask.grow or job.restarts.grown or _grown_mib(job, end) is None
     if end.cause == "fragmentation":
         return job.restarts.used_expandable_segments
-    return end.cause in NOT_RETRIED
+    return end.cause in NOT_RETRIED or (end.failed_start is not None and end.exit_status == NOT_FOUND)
 
 
-def _because(end: AttemptEnd, reason: Reason) -> Reason:
+def _because(job: Job, end: AttemptEnd, reason: Reason) -> Reason:
     """The reason of a job that ends, by its cause where that says more than its exit status."""
-    if end.cause in ("out_of_memory", "fragmentation"):
-        return Reason(ReasonCode.OUT_OF_MEMORY, {"advice": end.advice or "ask for more VRAM, or make it need less"})
+    if end.cause in OUT_OF_MEMORY or end.cause == "fragmentation":
+        advice = end.advice or "ask for more VRAM, or make it need less"
+        if (most := _end_of_growth(job, end)) is not None:
+            advice += f" (--grow: {format_mib(most)} is the most that could start here)"
+        return Reason(ReasonCode.OUT_OF_MEMORY, {"advice": advice})
     if end.cause in NOT_RETRIED:
         advice = end.advice or str(end.cause).replace("_", " ")
         return Reason(ReasonCode.NO_RETRY, {"last": sentence(reason), "advice": advice})
     return reason
 
 
-def _grown(job: Job, end: AttemptEnd, restarts: Restarts) -> Finish:
-    """R5 `--grow`: one requeue that claims the measured peak and a margin."""
-    peak_mib = max(end.peak_mib or 0, job.claim_mib)
+def _end_of_growth(job: Job, end: AttemptEnd) -> int | None:
+    """The most that could start, where that is why `--grow` does not try once more."""
+    would_grow = job.ask.grow and not job.restarts.grown and end.peak_mib is not None
+    return end.largest_mib if would_grow and _grown_mib(job, end) is None else None
+
+
+def _grown_mib(job: Job, end: AttemptEnd) -> int | None:
+    """R5 `--grow`: the peak and a margin, as far as such a job could ever start. None where nothing was measured, or
+    no more than what was too little is to be had."""
+    if end.peak_mib is None:
+        return None
+    peak_mib = max(end.peak_mib, job.claim_mib)
     claim_mib = peak_mib + max(GROW_MARGIN_MIB, peak_mib * GROW_MARGIN_PERCENT // 100)
+    if end.largest_mib is not None:
+        claim_mib = min(claim_mib, end.largest_mib)
+    return claim_mib if claim_mib > peak_mib else None
+
+
+def _grown(job: Job, claim_mib: int, restarts: Restarts) -> Finish:
+    """R5 `--grow`: its one requeue."""
     advice = f"tried once more with {format_mib(claim_mib)} (--grow)"
     reason = Reason(ReasonCode.OUT_OF_MEMORY, {"advice": advice})
     return Finish(job_id=job.id, state=JobState.QUEUED, reason=reason, restarts=restarts, claim_mib=claim_mib)

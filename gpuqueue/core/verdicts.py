@@ -73,15 +73,12 @@ def no_vram(job: Job, loads: Sequence[CardLoad], now: int) -> Reason:
     fields: dict[str, str | int] = {
         "need_mib": job.claim_mib,
         "free_mib": max(0, load.room_mib(job_class)),
+        "job_class": job_class,
         "holders": holders(load.leases, now, load),
     }
     if load.free_mib < job.claim_mib:
         return Reason(ReasonCode.VRAM, fields)
-    kept: dict[str, str | int] = {
-        "job_class": job_class,
-        "held_back_mib": load.card.held_back_mib,
-        "card": load.card.index,
-    }
+    kept: dict[str, str | int] = {"held_back_mib": load.card.held_back_mib, "card": load.card.index}
     return Reason(ReasonCode.HELD_BACK, fields | kept)
 
 

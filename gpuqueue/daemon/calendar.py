@@ -1,13 +1,15 @@
 """Calendar work: what belongs to a time of day, and may stumble over a clock step without harm to any job."""
 
+import contextlib
 import logging
 import time
 from datetime import date
 from pathlib import Path
 
-from apscheduler.schedulers.asyncio import AsyncIOScheduler
+from apscheduler.schedulers.asyncio import AsyncIOScheduler  # type: ignore[import-untyped]
 
 from gpuqueue.engine.engine import Engine
+from gpuqueue.wire.errors import GpuqueueError
 
 log = logging.getLogger(__name__)
 
@@ -25,10 +27,13 @@ def calendar(engine: Engine) -> AsyncIOScheduler:
 
 
 async def retention(engine: Engine) -> None:
-    """Forgets jobs that ended longer ago than the admin keeps them, and their run directories."""
-    before = int(time.time()) - engine.settings.retention_days * 86400
-    for job_id, attempt in engine.store.prune(before):
-        engine.backend.remove(job_id, attempt)
+    """Forgets jobs that ended longer ago than the admin keeps them, then every run directory whose job is not known:
+    a crash between the two leaves nothing for ever. One whose attempt still lives stays, and is tried again."""
+    engine.store.prune(int(time.time()) - engine.settings.retention_days * 86400)
+    for job_id, attempt in engine.backend.attempts():
+        if engine.store.job(job_id) is None:
+            with contextlib.suppress(GpuqueueError):
+                engine.backend.remove(job_id, attempt)
     log.info("retention done", extra={"action": "retention"})
 
 

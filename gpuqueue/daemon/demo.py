@@ -178,10 +178,9 @@ def play(directory: Path, environment: dict[str, str], daemon: "subprocess.Popen
 
 
 def submit(environment: dict[str, str], work: Path, story: Story) -> int:
-    words = ["submit", "-q", *story.options, "--", *SIMJOB, *story.work]
-    done = subprocess.run(
-        [*GQ, *words], env=environment | {"GQ_ACCOUNT": story.account}, cwd=work, capture_output=True, text=True, check=False
-    )
+    command = [*GQ, "submit", "-q", *story.options, "--", *SIMJOB, *story.work]
+    account = {"GQ_ACCOUNT": story.account}
+    done = subprocess.run(command, env=environment | account, cwd=work, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"gq submit refused {story.title}:\n{done.stderr}")
     return int(done.stdout)
@@ -202,10 +201,10 @@ class View:
             for event in events:
                 print(f"{elapsed_s:3d}s  {event['text']}", flush=True)
             return
-        screen = gq(self.environment, "status", "--all", **{"FORCE_COLOR": "1"}).stdout
-        print(f"\x1b[H\x1b[2J{elapsed_s:3d}s  gpuqueue demo, simulated card: everything below is `gq status`\n\n{screen}")
+        screen = gq(self.environment, "status", "--all", FORCE_COLOR="1").stdout
+        print(f"\x1b[H\x1b[2J{elapsed_s:3d}s  gpuqueue demo, simulated card: below is `gq status`\n\n{screen}")
         for event in self._recent:
-            print(f"  {event['text']}"[: int(self.environment['COLUMNS'])])
+            print(f"  {event['text']}"[: int(self.environment["COLUMNS"])])
 
     def close(self) -> None:
         self.show(0) if not self.terminal else None

@@ -27,14 +27,18 @@ def hold(path: Path, what: str) -> int:
     return descriptor
 
 
-def hold_node() -> int:
-    """The lock of a daemon with real cards. Its file belongs to whoever came first; in a sticky /tmp another user's
-    daemon cannot open it, which is the same answer."""
+def hold_node(configured: Path | None) -> int:
+    """The lock of a daemon with real cards, at the configured path, else where all daemons of the node look. Its file
+    belongs to whoever came first; in a sticky /tmp another user's daemon cannot open it, which is the same answer."""
     directory = next((path for path in NODE_LOCKS if os.access(path, os.W_OK)), NODE_LOCKS[-1])
-    path = directory / "gpuqueued.lock"
+    path = configured or directory / "gpuqueued.lock"
     try:
         return hold(path, "this node's cards")
     except PermissionError as error:
         raise GpuqueueError(
             ErrorCode.UNAVAILABLE, f"another user's gpuqueued holds {path}", "one daemon serves all users of a node"
+        ) from error
+    except OSError as error:
+        raise GpuqueueError(
+            ErrorCode.UNAVAILABLE, f"cannot lock {path}: {error.strerror}", "see node_lock in the configuration"
         ) from error

@@ -12,7 +12,7 @@ from pathlib import Path
 import uvicorn
 
 from gpuqueue.api.app import build_app
-from gpuqueue.api.peers import PeerProtocol
+from gpuqueue.api.connections import Connection
 from gpuqueue.backends.local import LocalBackend
 from gpuqueue.config.settings import Settings
 from gpuqueue.daemon import lock, systemd
@@ -39,10 +39,12 @@ def serve(settings: Settings) -> None:
     make_state_dir(state_dir)
     held = [lock.hold(state_dir / "gpuqueued.lock", str(state_dir))]
     if not settings.simulate_mib:
-        held.append(lock.hold_node())
+        held.append(lock.hold_node(settings.node_lock))
     store = open_store(state_dir / "gpuqueue.db")
     cards = _cards(settings, state_dir)
     engine = build_engine(settings, store, cards)
+    # A backup that was put back does not know of later jobs; their run directories are still there.
+    store.reserve_ids(max((job_id for job_id, _ in engine.backend.attempts()), default=0))
     server_socket = listen(settings.socket, mode=settings.socket_mode, group=settings.socket_group)
     try:
         asyncio.run(_serve(engine, server_socket))
@@ -74,7 +76,7 @@ def build_engine(settings: Settings, store: Store, cards: Cards) -> Engine:
         settings=settings,
         store=store,
         cards=cards,
-        backend=LocalBackend(settings.state_dir, None if settings.containment == "auto" else settings.containment),
+        backend=LocalBackend(settings.state_dir, settings.containment),
         identify=identify,
         boot_id=Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
         daemon_uid=os.geteuid(),
@@ -86,7 +88,7 @@ def build_engine(settings: Settings, store: Store, cards: Cards) -> Engine:
 async def _serve(engine: Engine, server_socket: socket.socket) -> None:
     config = uvicorn.Config(
         build_app(engine),
-        http=PeerProtocol,
+        http=Connection,
         ws="none",
         lifespan="off",
         loop="asyncio",

@@ -76,23 +76,23 @@ def wording(
 
 # A quick look that spares most lines the whole table; every pattern must contain one of these.
 _WORTH_READING = re.compile(
-    r"error|exception|fail|memory|alloc|oom|kill|signal|space|quota|xid|assert|cuda|nccl|hip|gpu|driver|module"
-    r"|nvml|fault|abort|terminat|interrupt|time|limit|not found|no such|denied|core dumped|shm|symbol"
-    r"|exhausted"
-    r"|status|disk|corrupt|pointer|free\(\)|exit|bus|kernel|device|resource|import|hsa|blocks|stream|seq len"
-    r"|version",
+    r"error|exception|fail|memory|alloc|oom|kill|signal|space|quota|xid|assert|cuda|nccl|hip|gpu|driver"
+    r"|module|nvml|fault|abort|terminat|interrupt|time|limit|not found|no such|denied|dumped|shm|symbol"
+    r"|exhausted|status|disk|corrupt|pointer|free\(\)|exit|bus|kernel|device|resource|import|hsa|blocks"
+    r"|seq len|version|addr|illegal|hangup|quit|preempt|cancel|open file",
     re.IGNORECASE,
 )
 
 # Prose about an error is not the error: documentation, help texts, comments, quoted examples.
 _PROSE_BEFORE = re.compile(
-    r"\b(?:if|when|whenever|avoid\w*|you|your|should|might|may|e\.g|example|usually|often|typically|prevent\w*|tips?"
-    r"|how to|faq|handles|troubleshoot\w*|instead of|rather than|common|fixed|fixes|known|called|means?)\b",
+    r"\b(?:if|when|whenever|avoid\w*|you|your|should|might|may|e\.g|example|usually|often|typically"
+    r"|prevent\w*|tips?|how to|faq|handles|troubleshoot\w*|instead of|rather than|common|fixed|fixes|known"
+    r"|called|means?)\b",
     re.IGNORECASE,
 )
 _COMMENT = re.compile(r"^\s*(?:#|//|>\s|\*\s|-\s|\"\"\"|\|\s*`|<!--|\d+\.\s)")
 _QUOTES = "`'\"“‘«"
-_OPENERS = ("(", ":", "=", "[", "b", "r", "f", ",")
+_OPENERS = ("(", ":", "=", "[", ",")
 
 
 def is_mention(line: str, start: int) -> bool:

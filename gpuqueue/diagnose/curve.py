@@ -15,8 +15,7 @@ _MIN_QUARTER_SHARE = 0.12  # every quarter of the run adds; a plateau or a singl
 
 _READING = re.compile(
     r"\b(?:gpu[_ ]?mem\w*|cuda[_ ]?mem\w*|mem(?:ory)?(?:[_ ](?:usage|used|allocated|reserved))?|vram"
-    r"|alloc(?:ated)?)\b"
-    r"[^\d\n]{0,16}?(\d+(?:\.\d+)?)\s?([GM])i?B?\b",
+    r"|alloc(?:ated)?)\b[^\d\n]{0,16}?(\d+(?:\.\d+)?)\s?([GM])i?B?\b",
     re.IGNORECASE,
 )
 

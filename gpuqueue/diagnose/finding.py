@@ -3,6 +3,8 @@
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
+MIB_PER_GIB = 1024
+
 
 class Cause(StrEnum):
     """Why an attempt ended. The words are part of the command-line and API contract."""
@@ -105,7 +107,8 @@ class Evidence:
 class Finding:
     """Why the attempt ended: the line that shows it, what to do with numbers, and whether to retry.
 
-    `pids` are the processes that the message blames, the job's own left out.
+    `pids` are the processes that the message blames, the job's own left out; `needed_mib` is what the job held and
+    asked for on one card, where its message says so.
     """
 
     cause: Cause
@@ -115,7 +118,13 @@ class Finding:
     retry: Retry
     phase: Phase | None = None
     pids: tuple[int, ...] = ()
+    needed_mib: int | None = None
 
     def as_dict(self) -> dict[str, object]:
         """Plain values in a stable order, for JSON."""
         return asdict(self)
+
+
+def gib(mib: int) -> str:
+    """A size in MiB as people read it."""
+    return f"{mib / MIB_PER_GIB:.1f} GiB" if mib >= MIB_PER_GIB else f"{mib} MiB"

@@ -2,14 +2,14 @@
 
 import re
 
-MAX_LINES = 6000
-MAX_LINE_CHARS = 6000
+MAX_LINES = 3000
+MAX_LINE_CHARS = 2000
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-_BAR = re.compile(r"\d+%\|.{0,200}?\d+/\d+ \[|\d+/\d+ \[[\d:]+[<,]")
+_BAR = re.compile(r"\d{1,3}%\|.{0,200}?\d{1,9}/\d{1,9} \[|\d{1,9}/\d{1,9} \[[\d:]+[<,]")
 # What launchers, loggers and notebooks put before a program's own text.
 _PREFIX = re.compile(
-    r"""^(?:\s*(?:
+    r"""^(?:[ \t]{0,9}(?:
         \[?\s*(?:default|rank|node|worker|gpu)[-_ ]?\d*\]?[:\]]      # [rank0]:  [default3]:
       | \[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[^\s|\]]*(?:\ UTC)?\]?\s*[|:-]?   # 2026-01-02 03:04:05,678
       | \[?\d\d:\d\d:\d\d(?:[.,]\d+)?\]?
@@ -21,7 +21,7 @@ _PREFIX = re.compile(
       | [|]\s
       | \[[\w.]+(?:\.py|\.cc|\.cpp|\.cu):\d+\]
       | [EFWI]\d{4}\ [\d:.]+\s+\d+\s+\S+:\d+\]                        # glog
-      | E\s{2,}                                                       # pytest
+      | E\s{2,9}                                                       # pytest
     )\s?)+""",
     re.VERBOSE,
 )

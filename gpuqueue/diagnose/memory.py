@@ -10,12 +10,13 @@ The rules, in this order, on capacity C, free F, allocated A, held but unused U,
   7. else the card was too small for the job.
 """
 
+from dataclasses import replace
+
 from gpuqueue.diagnose.clue import Clue
 from gpuqueue.diagnose.curve import Growth, growth_in_log, steady_growth
-from gpuqueue.diagnose.finding import Cause, Confidence, Evidence, Finding, Phase, Retry
+from gpuqueue.diagnose.finding import MIB_PER_GIB, Cause, Confidence, Evidence, Finding, Phase, Retry, gib
 from gpuqueue.diagnose.torch_message import TorchMessage, read
 
-_MIB_PER_GIB = 1024
 _CAP_PERCENT = 98
 _CAP_REACHED_PERCENT = 90
 _BUG_FACTOR = 4
@@ -31,8 +32,7 @@ _CLAIM_MARGIN_PERCENT = 105
 
 _LESS = (
     "a smaller micro-batch with gradient accumulation, gradient checkpointing, a fused loss, shorter "
-    "sequences, "
-    "4-bit weights"
+    "sequences, 4-bit weights"
 )
 _PHASE_ADVICE = {
     Phase.load: "It happened while loading: load in 16 bit or 4 bit straight to the card, not twice.",
@@ -40,11 +40,6 @@ _PHASE_ADVICE = {
     Phase.saving: "It happened while saving: gather the state on the CPU, or save sharded.",
     Phase.training: None,
 }
-
-
-def gib(mib: int) -> str:
-    """A size for people."""
-    return f"{mib / _MIB_PER_GIB:.1f} GiB" if mib >= _MIB_PER_GIB else f"{mib} MiB"
 
 
 def judge(clue: Clue, lines: tuple[str, ...], evidence: Evidence, phase: Phase | None) -> Finding:
@@ -55,7 +50,30 @@ def judge(clue: Clue, lines: tuple[str, ...], evidence: Evidence, phase: Phase |
     )
     if message is None or (message.capacity_mib is None and not message.absurd):
         return _without_numbers(clue, message, evidence, phase, growth)
-    return _with_numbers(clue.text, message, evidence, phase, growth)
+    finding = _with_numbers(clue.text, message, evidence, phase, growth)
+    return replace(finding, needed_mib=message.needed_mib)
+
+
+def judge_server_start(clue: Clue, evidence: Evidence, phase: Phase | None) -> Finding | None:
+    """A server that takes a share of the card, and by that more than its claim, is no neighbour's victim.
+
+    None where the claim is unknown or covers what it wants.
+    """
+    claim, wanted, total = evidence.claim_mib, clue.fields.get("wanted"), clue.fields.get("total")
+    if claim is None or wanted is None or total is None:
+        return None
+    wanted_mib, total_mib = (int(float(size) * MIB_PER_GIB) for size in (wanted, total))
+    if wanted_mib <= claim or total_mib <= 0:
+        return None
+    return Finding(
+        Cause.out_of_memory,
+        Confidence.high,
+        clue.text,
+        f"It wants {gib(wanted_mib)} of the card, its claim is {gib(claim)}: set gpu_memory_utilization to "
+        f"{claim / total_mib:.2f} or less, or claim more.",
+        Retry.no,
+        phase,
+    )
 
 
 def _with_numbers(
@@ -84,8 +102,7 @@ def _with_numbers(
             Confidence.low,
             text,
             f"{gib(free)} were free though only {gib(asked)} were asked for: VRAM was freed meanwhile, an "
-            "unseen limit "
-            "applies, or the host could not back it. One more attempt will tell.",
+            "unseen limit applies, or the host could not back it. One more attempt will tell.",
             Retry.once,
             phase,
         )
@@ -94,13 +111,15 @@ def _with_numbers(
         return taken
     if unused + free >= asked and unused * 100 >= _FRAGMENT_PERCENT * capacity:
         sure = unused * 100 >= _FRAGMENT_SURE_PERCENT * capacity
+        known = message.knows_expandable_segments
+        option = "expandable_segments:True" if known else "max_split_size_mb:128"
         return Finding(
             Cause.fragmentation,
             Confidence.high if sure else Confidence.medium,
             text,
             f"PyTorch held {gib(unused)} in pieces too small for {gib(asked)}: set "
-            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; sequences of similar length help too.",
-            Retry.with_expandable_segments,
+            f"PYTORCH_CUDA_ALLOC_CONF={option}; sequences of similar length help too.",
+            Retry.with_expandable_segments if known else Retry.once,
             phase,
         )
     if growth is not None:
@@ -166,8 +185,7 @@ def _taken_by_others(
         Confidence.high if sure else Confidence.medium,
         text,
         f"Others held {gib(foreign)} of the card's {gib(capacity)}{names}; the job itself needed "
-        f"{gib(needed)}{promise}. "
-        "Restart it when they are gone; nothing in the job needs to change.",
+        f"{gib(needed)}{promise}. Restart it when they are gone; nothing in the job needs to change.",
         Retry.free,
         phase,
         pids,
@@ -214,6 +232,8 @@ def _too_small(
             )
         elif message.capacity_mib is not None:
             parts.append(f" on a card of {gib(message.capacity_mib)}: use {_LESS}.")
+        else:
+            parts.append(f": use {_LESS}.")
     else:
         parts.append(f"It asked for {gib(asked)} more than there was: use {_LESS}.")
     free, unused = message.free_mib or 0, message.unused_mib or 0
@@ -234,9 +254,8 @@ def _leak(text: str, growth: Growth, phase: Phase | None) -> Finding:
         Confidence.high if growth.mib_per_hour is not None else Confidence.medium,
         text,
         f"VRAM grew all along, from {gib(growth.first_mib)} to {gib(growth.last_mib)}{slope}: something "
-        "keeps tensors "
-        "alive (losses summed without .item(), kept outputs, a growing cache). A retry gets as far again "
-        "as memory lasts.",
+        "keeps tensors alive (losses summed without .item(), kept outputs, a growing cache). A retry gets "
+        "as far again as memory lasts.",
         Retry.yes,
         phase,
     )
@@ -273,8 +292,8 @@ def _without_numbers(
             Cause.neighbour,
             Confidence.medium,
             clue.text,
-            f"It had used {gib(peak)} of the {gib(claim)} promised to it while others held {gib(others)}"
-            f"{_named(evidence, pids)}. Restart it when they are gone.",
+            f"It had used {gib(peak)} of the {gib(claim)} promised to it while others held "
+            f"{gib(others)}{_named(evidence, pids)}. Restart it when they are gone.",
             Retry.free,
             phase,
             pids,

@@ -12,29 +12,28 @@ _FRAMES: tuple[tuple[Phase, re.Pattern[str]], ...] = (
         Phase.saving,
         re.compile(
             r"in (?:_?save\w*|save_checkpoint|_save_checkpoint|save_pretrained|save_model|save_state\w*"
-            r"|_save_to_state_dict"
-            r"|write_record|write_end_of_file|dump|dump_checkpoint|_?consolidat\w*|get_fp32_state_dict\w*"
-            r"|_zero3_consolidated\w*|full_state_dict|_full_optim_state_dict|save_ckpt|serialize_file|store_checkpoint)\b"
-            r"|torch\.save\(|\.save_pretrained\(|\.save_checkpoint\(|\.save_model\(|save_file\(|\.save_state\("
+            r"|_save_to_state_dict|write_record|write_end_of_file|dump|dump_checkpoint|_?consolidat\w*"
+            r"|get_fp32_state_dict\w*|_zero3_consolidated\w*|full_state_dict|_full_optim_state_dict"
+            r"|save_ckpt|serialize_file|store_checkpoint)\b|torch\.save\(|\.save_pretrained\("
+            r"|\.save_checkpoint\(|\.save_model\(|save_file\(|\.save_state\("
         ),
     ),
     (
         Phase.evaluation,
         re.compile(
             r"in (?:_?evaluat\w+|evaluation_loop|eval_loop|eval_step|prediction_step|prediction_loop"
-            r"|predict\w*"
-            r"|validation_step|_?validat\w+|_run_validation|_run_sanity_check|compute_metrics|nested_concat|nested_gather"
-            r"|test_step|test_loop|eval_\w+|run_eval\w*|preprocess_logits_for_metrics)\b"
-            r"|\.evaluate\(|= ?evaluate\(|eval_pred|\bvalidate\("
+            r"|predict\w*|validation_step|_?validat\w+|_run_validation|_run_sanity_check|compute_metrics"
+            r"|nested_concat|nested_gather|test_step|test_loop|eval_\w+|run_eval\w*"
+            r"|preprocess_logits_for_metrics)\b|\.evaluate\(|= ?evaluate\(|eval_pred|\bvalidate\("
         ),
     ),
     (
         Phase.load,
         re.compile(
             r"in (?:from_pretrained|_from_pretrained|_load_\w+|load_\w+|_move_model_to_device"
-            r"|caching_allocator_warmup"
-            r"|set_module_tensor_to_device|dispatch_model|prepare_model_for_kbit_training|determine_num_available_blocks"
-            r"|profile_run|init_device|restore_checkpoint|replace_with_bnb_linear|_initialize_kv_caches"
+            r"|caching_allocator_warmup|set_module_tensor_to_device|dispatch_model"
+            r"|prepare_model_for_kbit_training|determine_num_available_blocks|profile_run|init_device"
+            r"|restore_checkpoint|replace_with_bnb_linear|_initialize_kv_caches"
             r"|_check_enough_kv_cache_memory|initialize_cache|build_model|get_peft_model|create_weights)\b"
             r"|\.from_pretrained\(|load_state_dict\(|torch\.load\("
         ),
@@ -43,9 +42,8 @@ _FRAMES: tuple[tuple[Phase, re.Pattern[str]], ...] = (
         Phase.training,
         re.compile(
             r"in (?:training_step|train_step|_?inner_training_loop|train_one_epoch|train_epoch\w*|train_loop"
-            r"|backward"
-            r"|_run_backward|optimizer_step|compute_loss|fit|_fit_impl|train)\b|\.backward\(|optimi[sz]er\.step\("
-            r"|\.training_step\(|\.train\("
+            r"|backward|_run_backward|optimizer_step|compute_loss|fit|_fit_impl|train)\b|\.backward\("
+            r"|optimi[sz]er\.step\(|\.training_step\(|\.train\("
         ),
     ),
     (
@@ -73,8 +71,7 @@ _STATES: tuple[tuple[Phase, re.Pattern[str]], ...] = (
         Phase.load,
         re.compile(
             r"\bloading (?:checkpoint|model|pipeline|weights|safetensors)|\bload_tensors:|llama_model_load"
-            r"|llm_load_"
-            r"|\bprofiling\b|model loading",
+            r"|llm_load_|\bprofiling\b|model loading",
             re.I,
         ),
     ),
@@ -104,4 +101,5 @@ def phase_at(lines: tuple[str, ...], at: int) -> Phase | None:
 
 
 def _is_frame(line: str) -> bool:
+    """A line of a traceback: it names a file, or is source text indented behind a rank or a logger's name."""
     return 'File "' in line or line.startswith(("    ", "\t")) or "    " in line[:80]

@@ -2,34 +2,32 @@
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 # A word that counts, then its number: step 120, epoch=3, 'iteration': 40, 120/5000 [00:31<...
 _COUNTED = re.compile(
-    r"(?P<word>\b(?:global_?step|steps?|iter(?:ation)?s?|epochs?|batch|update|num_updates|tokens|samples))\b"
-    r"['\"]?\s*[:=#\[(]?\s*(?P<value>\d+(?:\.\d+)?)\b",
+    r"(?P<word>\b(?:global_?step|steps?|iter(?:ation)?s?|epochs?|batch|update|num_updates|tokens"
+    r"|samples))\b['\"]?\s*[:=#\[(]?\s*(?P<value>\d{1,12}(?:\.\d+)?)\b",
     re.IGNORECASE,
 )
-_BAR = re.compile(r"(?P<value>\d+)/(?P<total>\d+)\s*\[")
+_BAR = re.compile(r"(?P<value>\d{1,9})/(?P<total>\d{1,9}) ?\[")
 _TRACE_FRAME = re.compile(r'^\s*File "|, line \d+|\bTraceback\b|Error\b')
 
 _DONE = re.compile(
     r"\btrain_runtime\b|\btraining (?:is )?(?:now )?(?:complete|completed|finished|done|succeeded)\b"
     r"|\b(?:finished|completed|done) training\b|\ball (?:done|epochs (?:done|completed))\b"
     r"|\b(?:job|run|evaluation|inference|export|script) (?:has )?(?:completed|finished|succeeded)\b"
-    r"|\bcompleted successfully\b|\bfinished successfully\b|\bexit(?:ed|ing)? (?:with )?(?:code"
-    r"|status)[ :=]*0\b"
-    r"|\bApplication startup complete\b|^\s*done[.!]*\s*$|\bmodel (?:was )?saved (?:to|in)\b"
-    r"|\bsuccessfully saved\b"
+    r"|HTTP/\d(?:\.\d)?\" 2\d\d\b|\bcompleted successfully\b|\bfinished successfully\b"
+    r"|\bexit(?:ed|ing)? (?:with )?(?:code|status)[ :=]*0\b|\bApplication startup complete\b"
+    r"|^\s*done[.!]*\s*$|\bmodel (?:was )?saved (?:to|in)\b|\bsuccessfully saved\b"
     r"|\b\d+ passed\b(?!.*\bfailed\b)",
     re.IGNORECASE,
 )
 _SURVIVED = re.compile(
     r"\bretrying\b|\bwill (?:try|retry)\b|\btrying again\b|\bskipping\b|\bskipped (?:this |the )?batch"
-    r"|\brecovered\b"
-    r"|\bfall(?:ing|s)? ?back\b|\breduc(?:ing|ed) (?:the )?(?:micro.?)?batch|\bdecreas(?:ing"
-    r"|ed) (?:the )?batch"
-    r"|\bbatch size (?:reduced|decreased|lowered|halved)|\bhalving\b|\bnot a failure\b|\bignoring\b"
-    r"|\bcaught (?:an? )?(?:cuda |gpu )?(?:oom|out.of.memory|exception|error)"
+    r"|\brecovered\b|\bfall(?:ing|s)? ?back\b|\breduc(?:ing|ed) (?:the )?(?:micro.?)?batch"
+    r"|\bdecreas(?:ing|ed) (?:the )?batch|\bbatch size (?:reduced|decreased|lowered|halved)|\bhalving\b"
+    r"|\bnot a failure\b|\bignoring\b|\bcaught (?:an? )?(?:cuda |gpu )?(?:oom|out.of.memory|exception|error)"
     r"|\bcontinuing\b|\bwill continue\b|\btrying (?:with )?(?:a )?(?:smaller|batch)",
     re.IGNORECASE,
 )
@@ -45,26 +43,41 @@ def _counters(line: str) -> Iterator[tuple[str, float]]:
         yield found["word"].lower().rstrip("s"), float(found["value"])
 
 
-def went_on(lines: tuple[str, ...], after: int) -> bool:
-    """True where counters rose, or the run said that it was done, after the line numbered `after`.
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """The last lines on which the run is seen to live; -1 where there is none.
 
-    A bar that is merely printed once more when the program dies has not risen.
+    `risen` is the last on which a counter passed all that it had reached, or the run said that it was done.
+    `anew` is the last from which a counter rose again below that, as after a restart from zero.
     """
+
+    risen: int
+    anew: int
+
+    def went_on(self, after: int) -> bool:
+        """True where the run outlived the line numbered `after`.
+
+        A bar that is merely printed once more when the program dies has not risen.
+        """
+        return self.risen > after or self.anew > after
+
+
+def progress_of(lines: tuple[str, ...]) -> Progress:
+    """Reads all counters of a log once."""
     reached: dict[str, float] = {}
-    for line in lines[: after + 1]:
-        for key, value in _counters(line):
-            reached[key] = max(value, reached.get(key, value))
-    later: dict[str, float] = {}
-    for line in lines[after + 1 :]:
+    latest: dict[str, tuple[int, float]] = {}
+    risen = anew = -1
+    for number, line in enumerate(lines):
         if _DONE.search(line):
-            return True
+            risen = number
         for key, value in _counters(line):
             if key in reached and value > reached[key]:
-                return True
-            if key in later and value > later[key]:
-                return True  # counting began anew
-            later.setdefault(key, value)
-    return False
+                risen = number
+            if key in latest and value > latest[key][1]:
+                anew = max(anew, latest[key][0])
+            reached[key] = max(value, reached.get(key, value))
+            latest[key] = (number, value)
+    return Progress(risen, anew)
 
 
 def was_survived(lines: tuple[str, ...], at: int) -> bool:

@@ -34,6 +34,7 @@ _UNUSED = re.compile(_SIZE + r" is reserved by PyTorch but unallocated|" + _SIZE
 _RESERVED = re.compile(_SIZE + r" reserved in total")
 _ALLOWED = re.compile(_SIZE + r" allowed")
 _THIS_PROCESS = re.compile(r"this process has " + _SIZE + r" memory in use")
+_SINCE_2_1 = re.compile(r"reserved by PyTorch but unallocated")
 _PROCESS = re.compile(r"Process (\d+) has " + _SIZE + r" memory in use")
 
 
@@ -50,6 +51,12 @@ class TorchMessage:
     this_process_mib: int | None = None
     processes: tuple[tuple[int, int], ...] = ()
     absurd: bool = False
+    knows_expandable_segments: bool = False  # from 2.1; an older PyTorch dies of the unknown key
+
+    @property
+    def needed_mib(self) -> int | None:
+        """What the process held and asked for; None where the message does not say what it held."""
+        return None if self.own_mib is None or self.absurd else self.own_mib + self.asked_mib
 
     @property
     def own_mib(self) -> int | None:
@@ -89,6 +96,7 @@ def read(lines: tuple[str, ...], at: int) -> TorchMessage | None:
             for pid, number, unit in _PROCESS.findall(text)
             if (size := mib(number, unit)) <= _MAX_SANE_MIB
         ),
+        knows_expandable_segments=_SINCE_2_1.search(text) is not None,
     )
 
 

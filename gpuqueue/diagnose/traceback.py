@@ -8,14 +8,15 @@ from gpuqueue.diagnose.log import without_prefix
 _START = "Traceback (most recent call last)"
 _MESSAGE_LINES = 4
 _EXCEPTION = re.compile(
-    r"^(?P<type>(?:[A-Za-z_][\w<>]*\.)*[A-Za-z_]\w*(?:Error|Exception|Interrupt|Exit|Fault|Timeout|Expired|Warning"
-    r"|Closed|Failure|NotFound|Exhausted|Cancelled|Refused))\b(?:\s*\([^)]*\))?\s*(?::\s?(?P<message>.*))?$"
+    r"^(?P<type>(?:[A-Za-z_][\w<>]*\.)*[A-Za-z_]\w*(?:Error|Exception|Interrupt|Exit|Fault|Timeout|Expired"
+    r"|Warning|Closed|Failure|NotFound|Exhausted|Cancelled"
+    r"|Refused))\b(?:\s*\([^)]*\))?\s*(?::\s?(?P<message>.*))?$"
 )
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 # Wrappers that only report that some other process failed.
 _WRAPPERS = re.compile(
-    r"ChildFailedError|CalledProcessError|ProcessRaisedException|ProcessExitedException|RayTaskError|SystemExit"
-    r"|Engine core initialization failed|RayActorError|SignalException"
+    r"ChildFailedError|CalledProcessError|ProcessRaisedException|ProcessExitedException|RayTaskError"
+    r"|SystemExit|Engine core initialization failed|RayActorError|SignalException"
 )
 
 

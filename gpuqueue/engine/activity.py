@@ -18,6 +18,7 @@ class _Record:
     last_at: int = 0
     gpu_samples: list[int] = field(default_factory=list)
     gpu_hidden: bool = False
+    warnings: dict[str, str] = field(default_factory=dict)  # kind -> the sentence that stands
 
 
 @dataclass(slots=True)
@@ -31,6 +32,7 @@ class ActivityBook:
         """A gap was not observed: every window starts again. Warnings are given again, too."""
         for record in self._records.values():
             record.activity = replace(Activity(), checkpoint_step=record.activity.checkpoint_step)
+            record.warnings.clear()
             record.last_use = None
             record.gpu_samples.clear()
 
@@ -77,8 +79,12 @@ class ActivityBook:
         record.activity = replace(record.activity, checkpoint_step=step, checkpoint_at=now)
         return True
 
-    def warned(self, key: tuple[int, int], kind: str, level: int) -> None:
+    def warned(self, key: tuple[int, int], kind: str, level: int, text: str) -> None:
+        """A warning was given, or with level 0 withdrawn."""
         record = self._records.setdefault(key, _Record())
+        record.warnings.pop(kind, None)
+        if level > 0:
+            record.warnings[kind] = text
         if kind == "idle":
             record.activity = replace(record.activity, idle_warned=level)
         elif kind == "stalled":
@@ -86,9 +92,19 @@ class ActivityBook:
         else:
             record.activity = replace(record.activity, limit_warned=level > 0)
 
+    def warning(self, key: tuple[int, int]) -> tuple[str, str] | None:
+        """(kind, sentence) of the newest warning that stands."""
+        record = self._records.get(key)
+        return None if record is None or not record.warnings else list(record.warnings.items())[-1]
+
     def of(self, key: tuple[int, int]) -> Activity:
         record = self._records.get(key)
         return record.activity if record is not None else Activity()
+
+    def pids(self, key: tuple[int, int]) -> frozenset[int]:
+        """Its processes at the last look."""
+        record = self._records.get(key)
+        return record.last_use.pids if record is not None and record.last_use is not None else frozenset()
 
     def _fit(self, samples: tuple[Sample, ...], now: int) -> tuple[Sample, ...]:
         """Drops what is older than the window, and merges the shortest neighbours while there are too many."""

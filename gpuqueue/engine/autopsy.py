@@ -1,90 +1,144 @@
 """After a failed attempt: gather the evidence that diagnose reads, and keep its finding (rules R5, O2)."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from gpuqueue.core.model import Attempt, Job
-from gpuqueue.core.readings import Probe
-from gpuqueue.core.snapshot import Lease
+from gpuqueue.core.readings import NodeReading, Probe, ProcessUse
+from gpuqueue.core.snapshot import Snapshot
 from gpuqueue.diagnose.diagnose import diagnose
-from gpuqueue.diagnose.finding import Cause, Confidence, Evidence, Finding
+from gpuqueue.diagnose.finding import Cause, Confidence, Evidence, Finding, Retry
 from gpuqueue.engine.engine import Engine
+from gpuqueue.engine.observe import observe
 from gpuqueue.wire.errors import GpuqueueError
+from gpuqueue.wire.jobs import Diagnosis
 from gpuqueue.wire.units import format_mib
 
 TAIL_BYTES = 64 * 1024
+MAX_EVIDENCE = 1000  # characters of one line
+
+Uses = Mapping[tuple[int, int], ProcessUse]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Autopsy:
-    """`cause` is None where nothing sure is known, or where gpuqueue itself ended the attempt."""
+    """`cause` is set where it is sure enough to decide on (R5), `diagnosis` where there is something to tell.
+    `needed_mib` is what the job's own words say that it held and wanted on one card."""
 
     cause: str | None = None
-    headline: str = ""
-    advice: str = ""
+    diagnosis: Diagnosis | None = None
+    needed_mib: int | None = None
+
+    @property
+    def headline(self) -> str:
+        """A few words for people; "" where it would be a mere guess."""
+        if self.diagnosis is None or self.diagnosis.confidence == Confidence.low:
+            return ""
+        words = self.diagnosis.cause.replace("_", " ")
+        return words if self.diagnosis.confidence == Confidence.high else f"probably {words}"
 
 
-def examine(engine: Engine, job: Job, attempt: Attempt, probe: Probe) -> Autopsy:
+def examine(engine: Engine, job: Job, attempt: Attempt, probe: Probe, reading: NodeReading, uses: Uses) -> Autopsy:
     """Why the attempt failed. Success and our own stops need no finding."""
     if job.stop is not None or probe.exit_status == 0 or probe.old_boot or probe.failed_start or probe.lost:
         return Autopsy()
+    key = (attempt.job_id, attempt.number)
+    # A card read a moment ago may still show processes that are dead by now: they are this attempt's, no strangers.
+    own = engine.activity.pids(key) | (uses[key].pids if key in uses else frozenset())
+    uses = {**uses, key: ProcessUse(pids=own, cpu_ms=0, io_bytes=0)}
     evidence = Evidence(
         log_tail=_tail(engine, attempt),
         exit_status=probe.exit_status,
         signal=probe.signal,
-        claim_mib=attempt.claim_mib,
-        neighbours=tuple((0, lease.account, lease.measured_mib or 0) for lease in _others(engine, attempt)),
+        claim_mib=attempt.claim_mib if attempt.cards else None,
+        curve=((0, attempt.peak_mib),) if attempt.peak_mib is not None else (),
+        neighbours=_neighbours(engine, attempt, reading, uses),
+        own_pids=own,
     )
-    finding = _blame(engine, attempt, diagnose(evidence))
-    if finding.confidence is Confidence.low or finding.cause is Cause.none:
-        return Autopsy()
-    return Autopsy(cause=str(finding.cause), headline=_headline(finding), advice=finding.advice)
+    # The offender may have gone between the death and this look: the look before it counts, too.
+    looks = (observe(engine, reading, uses), engine.snapshot)
+    return _told(_blame(attempt, diagnose(evidence), looks))
 
 
 def _tail(engine: Engine, attempt: Attempt) -> str:
     try:
         data, _, _ = engine.backend.read_log(attempt.job_id, attempt.number, -TAIL_BYTES, TAIL_BYTES)
-    except GpuqueueError:  # no log was ever made, or its owner replaced it: then nothing is known
+    except GpuqueueError:  # its owner replaced it, or the disk fails: then nothing is known
         return ""
     return data.decode(errors="replace")
 
 
-def _others(engine: Engine, attempt: Attempt) -> list[Lease]:
-    return [
-        lease for lease in engine.snapshot.leases if lease.card in attempt.cards and lease.job_id != attempt.job_id
-    ]
+def _neighbours(engine: Engine, attempt: Attempt, reading: NodeReading, uses: Uses) -> tuple[tuple[int, str, int], ...]:
+    """(pid, whose, MiB) of all other processes on its cards. Empty where the driver hides who holds what (M4): then
+    the figures of the job's own message are all there is."""
+    holder = {pid: key for key, use in uses.items() for pid in use.pids}
+    found = []
+    for process in [p for card in reading.cards if card.uuid in attempt.cards for p in card.processes or ()]:
+        if process.used_mib is None:
+            return ()
+        key = holder.get(process.pid)
+        if key == (attempt.job_id, attempt.number):
+            continue
+        known = engine.identify(process.pid) if key is None else None
+        whose = f"job {key[0]}" if key is not None else known.user if known is not None else "unknown"
+        found.append((process.pid, whose, process.used_mib))
+    return tuple(found)
 
 
-def _blame(engine: Engine, attempt: Attempt, finding: Finding) -> Finding:
-    """O2: a neighbour is to blame only if it took what was promised to this job. PyTorch's message names everybody
-    who holds VRAM; neighbours within their claims are no offenders, and the job itself ran out of its own."""
+def _blame(attempt: Attempt, finding: Finding, looks: tuple[Snapshot, ...]) -> Finding:
+    """O2: a neighbour is to blame only if it took what was promised to this job. Neighbours within their claims are no
+    offenders. Where nobody is found, it is a failure like others: neither free of charge nor the end."""
     if finding.cause is not Cause.neighbour:
         return finding
-    cards = [card for card in engine.snapshot.cards if card.uuid in attempt.cards]
-    if any(card.hidden for card in cards):
+    if any(card.hidden for look in looks for card in look.cards if card.uuid in attempt.cards):
         return finding
-    over = [lease for lease in _others(engine, attempt) if (lease.measured_mib or 0) > lease.claim_mib]
-    crowded = [
-        card
-        for card in cards
-        if sum(lease.charge_mib for lease in engine.snapshot.leases if lease.card == card.uuid) + card.foreign_mib
-        > card.capacity_mib
-    ]
+    if (attempt.peak_mib or 0) > attempt.claim_mib:
+        held, declared = format_mib(attempt.peak_mib or 0), format_mib(attempt.claim_mib)
+        advice = f"it declared {declared} and held {held} itself: raise --vram (see `gq estimate`)"
+        return replace(finding, cause=Cause.out_of_memory, advice=advice, retry=Retry.no)
+    offender = next((name for look in looks if (name := _offender(attempt, look))), None)
+    if offender is None:
+        advice = f"{finding.advice} But nobody is seen who took what was promised to it."
+        return replace(finding, confidence=Confidence.medium, advice=advice)
+    return replace(finding, confidence=Confidence.high, advice=offender)
+
+
+def _offender(attempt: Attempt, look: Snapshot) -> str | None:
+    """Who held more than was theirs on the attempt's cards: a job over its claim, or strangers who crowd it."""
+    leases = [lease for lease in look.leases if lease.card in attempt.cards]
+    over = [lease for lease in leases if lease.job_id != attempt.job_id and (lease.measured_mib or 0) > lease.claim_mib]
     if over:
-        worst = max(over, key=lambda lease: (lease.measured_mib or 0) - lease.claim_mib)
-        offender = (
-            f"job {worst.job_id} of {worst.account} declared {format_mib(worst.claim_mib)} "
-            f"and held {format_mib(worst.measured_mib or 0)}"
-        )
-        return replace(finding, evidence=f"{offender}; {finding.evidence}", advice=offender)
-    if crowded:
-        names = ", ".join(f"pid {s.pid} of {s.user}" for card in crowded for s in card.strangers) or "a stranger"
-        return replace(finding, advice=f"{names} held {format_mib(crowded[0].foreign_mib)} outside the queue")
-    return replace(
-        finding,
-        cause=Cause.out_of_memory,
-        advice=f"it declared {format_mib(attempt.claim_mib)} and needed more: raise --vram (see `gq estimate`)",
+        worst = max(over, key=lambda lease: ((lease.measured_mib or 0) - lease.claim_mib, lease.job_id))
+        declared, held = format_mib(worst.claim_mib), format_mib(worst.measured_mib or 0)
+        return f"job {worst.job_id} of {worst.account} declared {declared} and held {held}"
+    for card in look.cards:
+        promised_mib = sum(lease.charge_mib for lease in leases if lease.card == card.uuid)
+        if card.uuid in attempt.cards and promised_mib + card.foreign_mib > card.capacity_mib:
+            names = ", ".join(f"pid {one.pid} of {one.user}" for one in card.strangers) or "a stranger"
+            return f"{names} held {format_mib(card.foreign_mib)} outside the queue"
+    return None
+
+
+def _told(finding: Finding) -> Autopsy:
+    low = finding.confidence is Confidence.low
+    if finding.cause is Cause.none or (low and finding.cause is Cause.program_error):
+        return Autopsy()  # it would say no more than the exit status does
+    return Autopsy(
+        cause=str(finding.cause) if _decides(finding) else None,
+        diagnosis=Diagnosis(
+            cause=str(finding.cause),
+            confidence=str(finding.confidence),
+            evidence=finding.evidence[:MAX_EVIDENCE],
+            advice=finding.advice,
+        ),
+        needed_mib=finding.needed_mib,
     )
 
 
-def _headline(finding: Finding) -> str:
-    return str(finding.cause).replace("_", " ")
+def _decides(finding: Finding) -> bool:
+    """A bare SIGKILL looks like the kernel's out-of-memory killer, and may be anybody's: only what is sure is acted
+    on. Fragmentation is retried in any case, so a likely one is worth its one retry with the allocator's help; where
+    this PyTorch does not know that, the retry is one like others."""
+    if finding.cause is Cause.fragmentation:
+        return finding.retry is Retry.with_expandable_segments and finding.confidence is not Confidence.low
+    return finding.confidence is Confidence.high

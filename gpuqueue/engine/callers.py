@@ -78,7 +78,7 @@ def named_user(name: str) -> Caller:
     """The account of an existing Unix user, for an admin who acts for somebody (`--as`). Never an admin."""
     try:
         entry = pwd.getpwnam(name)
-    except KeyError:
+    except (KeyError, ValueError):  # ValueError: no user has such a name, for example one with a NUL
         raise GpuqueueError(ErrorCode.INVALID, f"no user {name!r} on this machine", "see `getent passwd`") from None
     return Caller(
         uid=entry.pw_uid,

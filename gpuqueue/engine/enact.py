@@ -13,7 +13,7 @@ from gpuqueue.core.limits import ran_s
 from gpuqueue.core.model import AfterStop, Attempt, AttemptPhase, Job, StopIntent
 from gpuqueue.core.phases import legal
 from gpuqueue.core.readings import Probe
-from gpuqueue.core.reasons import Reason, ReasonCode, sentence
+from gpuqueue.core.reasons import Reason, sentence
 from gpuqueue.core.snapshot import Snapshot
 from gpuqueue.engine.engine import Engine
 from gpuqueue.engine.launch import build_spec
@@ -38,28 +38,39 @@ def move(engine: Engine, job: Job, state: JobState, **changes: object) -> bool:
 def starts(engine: Engine, snapshot: Snapshot, decided: Iterable[Start]) -> None:
     jobs = {job.id: job for job in snapshot.jobs}
     for start in decided:
-        job = jobs[start.job_id]
-        attempt = Attempt(
-            job_id=job.id,
-            number=job.attempt + 1,
-            phase=AttemptPhase.STARTING,
-            cards=start.cards,
-            claim_mib=start.claim_mib,
-            charge_mib=start.claim_mib,
-            marker=secrets.token_hex(16),
-            boot_id=engine.boot_id,
-            started_at=engine.clock.second,
-            started_unix=int(time.time()),
-            nominal_mib=start.nominal_mib,
-            held_back_mib=start.held_back_mib,
-        )
-        with engine.store.transaction():
-            if not move(engine, job, JobState.STARTING, attempt=attempt.number, not_before=None, requeue_rank=0):
-                continue
-            engine.store.save_attempt(attempt)
-        started = engine.store.job(job.id)
-        if started is not None:
-            launch(engine, started, attempt)
+        with engine.only_this_job(start.job_id):
+            _start(engine, jobs[start.job_id], start)
+
+
+def _start(engine: Engine, job: Job, start: Start) -> None:
+    attempt = Attempt(
+        job_id=job.id,
+        number=job.attempt + 1,
+        phase=AttemptPhase.STARTING,
+        cards=start.cards,
+        claim_mib=start.claim_mib,
+        charge_mib=start.claim_mib,
+        marker=secrets.token_hex(16),
+        boot_id=engine.boot_id,
+        started_at=engine.clock.second,
+        started_unix=int(time.time()),
+        nominal_mib=start.nominal_mib,
+        held_back_mib=start.held_back_mib,
+    )
+    changes = {
+        "attempt": attempt.number,
+        # R2: written with the lease, since an attempt may be over before anybody has seen it alive.
+        "started_unix": job.started_unix or attempt.started_unix,
+        "not_before": None,
+        "requeue_rank": 0,
+    }
+    with engine.store.transaction():
+        if not move(engine, job, JobState.STARTING, **changes):
+            return
+        engine.store.save_attempt(attempt)
+    started = engine.store.job(job.id)
+    assert started is not None
+    launch(engine, started, attempt)
 
 
 def launch(engine: Engine, job: Job, attempt: Attempt) -> None:
@@ -99,30 +110,35 @@ def launch(engine: Engine, job: Job, attempt: Attempt) -> None:
 # -- stops -------------------------------------------------------------------------------------------------------
 
 
-def supervise(engine: Engine, snapshot: Snapshot, decided: Iterable[Supervision]) -> None:
+def supervise(engine: Engine, decided: Iterable[Supervision]) -> None:
     """Warnings are said, charges follow what is measured, stops become committed intents."""
-    jobs = {job.id: job for job in snapshot.jobs}
     for decision in decided:
-        job = jobs[decision.job_id]
-        if isinstance(decision, Warn):
-            _warn(engine, snapshot, job, decision)
-        elif isinstance(decision, Charge):
-            _charge(engine, snapshot, job, decision)
-        else:
-            _intend(engine, job, decision)
+        with engine.only_this_job(decision.job_id):
+            # Read anew: an earlier decision of this tick may have been about the same job.
+            job = engine.store.job(decision.job_id)
+            if job is None or job.state.ended:
+                continue
+            attempt = next(a for a in engine.store.attempts(job.id) if a.number == job.attempt)
+            if isinstance(decision, Warn):
+                _warn(engine, job, attempt, decision)
+            elif isinstance(decision, Charge):
+                _charge(engine, job, attempt, decision)
+            else:
+                _intend(engine, job, decision)
 
 
-def _warn(engine: Engine, snapshot: Snapshot, job: Job, warning: Warn) -> None:
-    attempt = snapshot.attempts[job.id]
-    engine.activity.warned((job.id, attempt.number), warning.kind, warning.level)
+def _warn(engine: Engine, job: Job, attempt: Attempt, warning: Warn) -> None:
+    engine.activity.warned((job.id, attempt.number), warning.kind, warning.level, warning.text)
     engine.backend.say(job.id, attempt.number, warning.text)
     engine.event("warned", "gpuqueued", f"job {job.id}: {warning.text}", job.id)
 
 
-def _charge(engine: Engine, snapshot: Snapshot, job: Job, charge: Charge) -> None:
-    attempt = snapshot.attempts[job.id]
+def _charge(engine: Engine, job: Job, attempt: Attempt, charge: Charge) -> None:
     with engine.store.transaction():
-        engine.store.save_attempt(replace(attempt, charge_mib=charge.charge_mib, over_samples=charge.over_samples))
+        over_at = engine.clock.second if charge.over_samples else None
+        engine.store.save_attempt(
+            replace(attempt, charge_mib=charge.charge_mib, over_samples=charge.over_samples, over_at=over_at)
+        )
         if charge.claim_mib != job.claim_mib:
             engine.store.save_job(replace(job, claim_mib=charge.claim_mib), expect=job.state)
     if charge.text:
@@ -131,11 +147,10 @@ def _charge(engine: Engine, snapshot: Snapshot, job: Job, charge: Charge) -> Non
 
 
 def _intend(engine: Engine, job: Job, stop: Stop) -> None:
-    current = engine.store.job(job.id)  # a charge of this very tick may have been written since
-    if current is None or current.stop is not None or current.state.ended:
+    if job.stop is not None:
         return
-    grace_s = current.ask.grace_s if stop.grace_s is None else min(stop.grace_s, current.ask.grace_s)
-    intend_stop(engine, current, stop.reason, "gpuqueued", stop.after, grace_s)
+    grace_s = job.ask.grace_s if stop.grace_s is None else min(stop.grace_s, job.ask.grace_s)
+    intend_stop(engine, job, stop.reason, "gpuqueued", stop.after, grace_s)
 
 
 def intend_stop(engine: Engine, job: Job, reason: Reason, actor: str, after: AfterStop, grace_s: int) -> None:
@@ -152,10 +167,11 @@ def carry_out_stops(engine: Engine) -> None:
     for job in engine.store.open_jobs():
         if job.stop is None:
             continue
-        if not job.state.active:
-            _end_waiting(engine, job, job.stop)
-        elif not job.stop.signalled:
-            _signal(engine, job, job.stop)
+        with engine.only_this_job(job.id):
+            if not job.state.active:
+                _end_waiting(engine, job, job.stop)
+            elif not job.stop.signalled:
+                _signal(engine, job, job.stop)
 
 
 def _end_waiting(engine: Engine, job: Job, stop: StopIntent) -> None:
@@ -202,8 +218,14 @@ def finish(engine: Engine, job: Job, attempt: Attempt, decided: Finish, *, ended
         exit_status=probe.exit_status,
         exit_signal=probe.signal,
         resumed_from=probe.resumed_from,
+        started_unix=job.started_unix or (attempt.started_unix if _has_run(probe) else None),
         ended_unix=ended_unix if decided.state.ended else None,
     )
+
+
+def _has_run(probe: Probe) -> bool:
+    """One that ended between two looks was never seen alive."""
+    return probe.failed_start is None and (probe.exit_status is not None or probe.signal is not None or probe.lost)
 
 
 def signal_name(number: int) -> str:

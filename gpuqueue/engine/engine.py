@@ -19,7 +19,6 @@ from gpuqueue.engine.activity import ActivityBook
 from gpuqueue.engine.clock import EngineClock
 from gpuqueue.engine.ports import Backend, Cards, KnownProcess, Store
 from gpuqueue.wire.errors import ErrorCode, GpuqueueError
-from gpuqueue.wire.jobs import EventView
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +45,7 @@ class Engine:
     last_measured: float = 0.0
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
     _pulse: asyncio.Event = field(default_factory=asyncio.Event)
-    _followers: set[asyncio.Queue[EventView]] = field(default_factory=set)
+    _news: asyncio.Event = field(default_factory=asyncio.Event)
     _reading_thread: asyncio.Task[NodeReading] | None = None
     broken: str | None = None  # why the last tick failed
     failed_launches: dict[tuple[int, int], str] = field(default_factory=dict)
@@ -61,13 +60,13 @@ class Engine:
         while True:
             self._wake.clear()
             reading = await self._read_cards()
+            self.broken = None
             try:
                 cycle(self, reading, time.monotonic())
-                self.broken = None
             except GpuqueueError as error:  # the world's fault, for example a full disk: try again
                 self.broken = error.message
                 log.error("tick failed: %s", error.message, extra={"action": "tick_failed"})
-            except Exception as error:  # noqa: BLE001 - a bug must not end supervision; it is logged, and doctor shows it
+            except Exception as error:
                 self.broken = f"{type(error).__name__}: {error}"
                 log.exception("tick failed", extra={"action": "tick_bug"})
             self.ticks += 1
@@ -115,27 +114,34 @@ class Engine:
         task, self._reading_thread = self._reading_thread, None
         return task.result()
 
+    @contextlib.contextmanager
+    def only_this_job(self, job_id: int) -> Iterator[None]:
+        """Around what a tick does for one job: a bug that one job meets must not stop the supervision of the others.
+        It is logged, doctor shows it, and the job is looked at again at the next tick. What the world cannot do now
+        (a full disk) is everybody's trouble, and ends the tick."""
+        try:
+            yield
+        except GpuqueueError:
+            raise
+        except Exception as error:
+            self.broken = f"job {job_id}: {type(error).__name__}: {error}"
+            log.exception("job %d", job_id, extra={"action": "tick_bug", "job": job_id})
+
     # -- events -----------------------------------------------------------------------------------------------
 
     def event(self, kind: str, actor: str, text: str, job_id: int | None = None) -> None:
-        """Into the event log (A5) and to everybody who follows it."""
-        view = self.store.add_event(kind, actor, text, job_id, int(time.time()))
+        """Into the event log (A5); whoever follows the log is told that there is more to read."""
+        self.store.add_event(kind, actor, text, job_id, int(time.time()))
         log.info("%s: %s", kind, text, extra={"action": kind, "job": job_id, "actor": actor})
-        for queue in list(self._followers):
-            if queue.full():  # a follower that does not read is dropped; it resumes by event id
-                self._followers.discard(queue)
-            else:
-                queue.put_nowait(view)
+        news, self._news = self._news, asyncio.Event()
+        news.set()
 
-    @contextlib.contextmanager
-    def follow(self) -> Iterator[asyncio.Queue[EventView]]:
-        """A queue of events from now on, while the context lasts."""
-        queue: asyncio.Queue[EventView] = asyncio.Queue(maxsize=1000)
-        self._followers.add(queue)
-        try:
-            yield queue
-        finally:
-            self._followers.discard(queue)
+    async def more_events(self, timeout_s: float) -> bool:
+        """Waits for the next event, or for `timeout_s`: then False. A follower keeps nothing here but its place in
+        the log, so one that reads slowly costs no memory and misses nothing."""
+        with contextlib.suppress(TimeoutError):
+            return await asyncio.wait_for(self._news.wait(), timeout_s)
+        return False
 
     # -- small questions that several verbs ask ------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 import os
 import pwd
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from gpuqueue.engine.callers import database_groups
 from gpuqueue.wire.jobs import SubmitRequest
 from gpuqueue.wire.rundir import MARKER_ENV, Spec
 
+# All that some PyTorch reads; the first is read by every one that knows expandable segments.
+ALLOCATOR_OPTIONS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
 PINNING = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES")
 
 
@@ -49,7 +52,7 @@ def build_spec(
         cgroup=None,
         checkpoint_dir=_absolute(request.checkpoint_dir, request.cwd),
         checkpoint_command=request.checkpoint_command,
-        checkpoint_since=float(job.started_unix) if job.started_unix is not None else None,
+        checkpoint_since=float(job.started_unix if job.started_unix is not None else attempt.started_unix),
         checkpoint_exclude=list(passed_over(job)),
         resume_fallback=_resume_path(request),
         resume_latest=request.resume == "latest",
@@ -85,11 +88,22 @@ def _environment(
         for name in PINNING
         if request.env.get(name) not in (None, ours[name])
     ]
+    notes = overridden if attempt.number == 1 else []
     environment = dict(request.env)
     if job.restarts.used_expandable_segments:
-        environment["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+        options = _with_expandable_segments(request.env)
+        notes = [*notes, *(f"{name}={value}, since GPU memory was fragmented" for name, value in options.items())]
+        environment.update(options)
     environment.update(ours)
-    return environment, overridden if attempt.number == 1 else []
+    return environment, notes
+
+
+def _with_expandable_segments(env: Mapping[str, str]) -> dict[str, str]:
+    """R5: the allocator's options as the user set them, and this one."""
+    names = [name for name in ALLOCATOR_OPTIONS if name == ALLOCATOR_OPTIONS[0] or name in env]
+    others = {name: re.sub(r"expandable_segments:[^,]*", "", env.get(name, "")) for name in names}
+    kept = {name: re.sub(r",(?=,|$)|^,", "", value) for name, value in others.items()}
+    return {name: f"{value},expandable_segments:True".lstrip(",") for name, value in kept.items()}
 
 
 def _identity(job: Job) -> tuple[int, int, tuple[int, ...]]:

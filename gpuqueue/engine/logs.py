@@ -1,6 +1,7 @@
 """Use case: read a job's log. Only its owner and admins may (A2)."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from gpuqueue.core.model import AttemptPhase
@@ -23,14 +24,23 @@ class Chunk:
 
 
 async def read(
-    engine: Engine, caller: Caller, job_id: int, attempt: int | None, offset: int, limit: int, wait_s: float
+    engine: Engine,
+    caller: Caller,
+    job_id: int,
+    attempt: int | None,
+    offset: int,
+    limit: int,
+    *,
+    wait_s: float,
+    gone: Callable[[], Awaitable[bool]],
 ) -> Chunk:
-    """Up to `limit` bytes from `offset` on. With nothing there yet, waits up to `wait_s` for the first of them."""
+    """Up to `limit` bytes from `offset` on. With nothing there yet, waits up to `wait_s` for the first of them, or
+    until the reader is `gone`."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + wait_s
     while True:
         chunk = await _read_once(engine, caller, job_id, attempt, offset, limit)
-        if chunk.data or chunk.ended or loop.time() >= deadline:
+        if chunk.data or chunk.ended or loop.time() >= deadline or await gone():
             return chunk
         await asyncio.sleep(min(POLL_S, max(0.0, deadline - loop.time())))
 

@@ -28,7 +28,7 @@ def sample(
         pids = use.pids if use is not None else frozenset()
         engine.activity.record(key, now, gpu_permille(reading, attempt, pids), use)
         if key in probes:
-            engine.activity.checkpoint(key, now, probes[key].checkpoint_step)
+            engine.activity.checkpoint(key, now, probes[key].progress_mark)
     engine.activity.keep_only(live)
 
 

@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 
 Uses = Mapping[tuple[int, int], ProcessUse]
 
+
 def observe(engine: Engine, reading: NodeReading, uses: Uses) -> Snapshot:
     """All that is known now. Nothing is guessed: what the driver hides is None, what it cannot read is a fault."""
     engine.reading = reading
@@ -69,9 +70,7 @@ def _gids_of(name: str) -> tuple[int, ...]:
         return ()
 
 
-def _measured(
-    reading: NodeReading, attempts: Sequence[Attempt], uses: Uses
-) -> dict[tuple[int, int, str], int | None]:
+def _measured(reading: NodeReading, attempts: Sequence[Attempt], uses: Uses) -> dict[tuple[int, int, str], int | None]:
     """(job, attempt, card) -> VRAM that its processes hold there; None where the driver hides it (M4)."""
     owner_of = {pid: key for key, use in uses.items() for pid in use.pids}
     found: dict[tuple[int, int, str], int | None] = {}
@@ -112,9 +111,7 @@ def _leases(
     )
 
 
-def _card(
-    engine: Engine, card: CardReading, leases: Sequence[Lease], attempts: Sequence[Attempt], uses: Uses
-) -> Card:
+def _card(engine: Engine, card: CardReading, leases: Sequence[Lease], attempts: Sequence[Attempt], uses: Uses) -> Card:
     # VRAM that a job holds on a card it was not given is in F there: it has no lease to be charged to.
     policy = engine.settings.policy
     capacity = capacity_mib(card.total_mib, card.reserved_mib, policy.place.margin_mib)

@@ -80,6 +80,10 @@ class Backend(Protocol):
         with one line that says so. Opens nothing that is not the job owner's own regular file."""
         ...
 
+    def attempts(self) -> Sequence[tuple[int, int]]:
+        """(job id, attempt) of every run directory there is."""
+        ...
+
     def remove(self, job_id: int, attempt: int) -> None:
         """Deletes the run directory of an attempt that has ended; retention only."""
         ...
@@ -150,6 +154,10 @@ class Store(Protocol):
 
     def prune(self, before_unix: int) -> Sequence[tuple[int, int]]:
         """Forgets ended jobs older than that; returns the (job id, attempt) whose run directories may go."""
+        ...
+
+    def reserve_ids(self, up_to: int) -> None:
+        """New jobs get ids above `up_to`."""
         ...
 
     def backup(self, path: str) -> None: ...

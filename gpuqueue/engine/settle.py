@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
+from gpuqueue.core.admit import largest_claim_mib
 from gpuqueue.core.decisions import Finish
 from gpuqueue.core.model import Attempt, AttemptPhase, Job
 from gpuqueue.core.readings import NodeReading, Probe, ProbeState, ProcessUse
@@ -16,9 +17,11 @@ from gpuqueue.core.restart import AttemptEnd, after_end
 from gpuqueue.engine import enact
 from gpuqueue.engine.autopsy import Autopsy, examine
 from gpuqueue.engine.engine import Engine
+from gpuqueue.engine.observe import account
 from gpuqueue.wire.states import JobState
 
 Probes = Mapping[tuple[int, int], Probe]
+Uses = Mapping[tuple[int, int], ProcessUse]
 
 
 def probe_all(engine: Engine) -> dict[tuple[int, int], Probe]:
@@ -28,41 +31,60 @@ def probe_all(engine: Engine) -> dict[tuple[int, int], Probe]:
     }
 
 
-def settle(
-    engine: Engine, reading: NodeReading, uses: Mapping[tuple[int, int], ProcessUse], probes: Probes
-) -> None:
+def with_survivors(uses: Uses, probes: Probes) -> Mapping[tuple[int, int], ProcessUse]:
+    """`uses` with what survived the kill of attempts that have ended: it is theirs as long as it lives, charged to
+    their leases, and no stranger (Z3)."""
+    survivors = {
+        key: ProcessUse(pids=frozenset(probe.leftover_pids), cpu_ms=0, io_bytes=0)
+        for key, probe in probes.items()
+        if probe.leftover_pids and key not in uses
+    }
+    return {**uses, **survivors}
+
+
+def settle(engine: Engine, reading: NodeReading, uses: Uses, probes: Probes) -> None:
     for attempt in engine.store.held_attempts():
         key = (attempt.job_id, attempt.number)
-        probe = probes[key]
-        if attempt.phase is AttemptPhase.RELEASING:
-            _release(engine, attempt, probe, reading, uses.get(key))
-        elif probe.state is ProbeState.ABSENT:
-            _not_started(engine, attempt)
-        elif probe.state is ProbeState.ALIVE:
-            _alive(engine, attempt, probe)
-        elif probe.state is ProbeState.EXITED:
-            _ended(engine, attempt, probe)
-            still_held = replace(attempt, phase=AttemptPhase.RELEASING)
-            _release(engine, still_held, probe, reading, uses.get(key))
+        with engine.only_this_job(attempt.job_id):
+            _settle_one(engine, attempt, probes[key], reading, uses)
 
 
-def _not_started(engine: Engine, attempt: Attempt) -> None:
+def _settle_one(engine: Engine, attempt: Attempt, probe: Probe, reading: NodeReading, uses: Uses) -> None:
+    use = uses.get((attempt.job_id, attempt.number))
+    if attempt.phase is AttemptPhase.RELEASING:
+        _release(engine, attempt, probe, reading, use)
+    elif probe.state is ProbeState.ABSENT and attempt.phase is AttemptPhase.STARTING:
+        _not_started(engine, attempt, reading, uses)
+    elif probe.state is ProbeState.ABSENT:
+        # Somebody removed its run directory. It did start, so it must never start again; should its processes live,
+        # their VRAM counts as foreign from now on.
+        _ended(engine, attempt, Probe(state=ProbeState.EXITED, lost=True), reading, uses)
+    elif probe.state is ProbeState.ALIVE:
+        _alive(engine, attempt, probe)
+    elif probe.state is ProbeState.EXITED:
+        _ended(engine, attempt, probe, reading, uses)
+        _release(engine, replace(attempt, phase=AttemptPhase.RELEASING), probe, reading, use)
+
+
+def _not_started(engine: Engine, attempt: Attempt, reading: NodeReading, uses: Uses) -> None:
     """The daemon died between the lease and the shim, or the boot is over: start it now, or let it end."""
     job = engine.store.job(attempt.job_id)
     if job is None:
         return
     if attempt.boot_id != engine.boot_id:
-        _ended(engine, attempt, Probe(state=ProbeState.EXITED, old_boot=True, lost=True))
+        end = Probe(state=ProbeState.EXITED, old_boot=True, lost=True)
     elif job.stop is not None:
-        _ended(engine, attempt, Probe(state=ProbeState.EXITED, stopped=True))
+        end = Probe(state=ProbeState.EXITED, stopped=True)
     elif why := engine.failed_launches.pop((attempt.job_id, attempt.number), None):
-        _ended(engine, attempt, Probe(state=ProbeState.EXITED, failed_start=why))
+        end = Probe(state=ProbeState.EXITED, failed_start=why)
     else:
         enact.launch(engine, job, attempt)
+        return
+    _ended(engine, attempt, end, reading, uses)
 
 
 def _alive(engine: Engine, attempt: Attempt, probe: Probe) -> None:
-    if attempt.phase is AttemptPhase.RUNNING:
+    if attempt.phase is AttemptPhase.RUNNING or not probe.started:
         return
     job = engine.store.job(attempt.job_id)
     if job is None:
@@ -77,18 +99,23 @@ def _alive(engine: Engine, attempt: Attempt, probe: Probe) -> None:
                 state=state,
                 state_since=engine.clock.second,
                 resumed_from=probe.resumed_from,
-                started_unix=job.started_unix or attempt.started_unix,
             ),
             expect=job.state,
         )
 
 
-def _ended(engine: Engine, attempt: Attempt, probe: Probe) -> None:
+def _ended(
+    engine: Engine,
+    attempt: Attempt,
+    probe: Probe,
+    reading: NodeReading,
+    uses: Uses,
+) -> None:
     """The attempt is over: record how, and let core decide what becomes of the job."""
     job = engine.store.job(attempt.job_id)
     if job is None or job.state.ended:
         return
-    autopsy = examine(engine, job, attempt, probe)
+    autopsy = examine(engine, job, attempt, probe, reading, uses)
     end = AttemptEnd(
         exit_status=probe.exit_status,
         signal=probe.signal,
@@ -96,11 +123,12 @@ def _ended(engine: Engine, attempt: Attempt, probe: Probe) -> None:
         failed_start=probe.failed_start,
         stop=job.stop,
         old_boot=probe.old_boot,
-        newest_step=probe.checkpoint_step,
+        newest_step=probe.progress_mark,
         resumed_from=probe.resumed_from,
         cause=autopsy.cause,
-        advice=autopsy.advice,
-        peak_mib=attempt.peak_mib,
+        advice=autopsy.diagnosis.advice if autopsy.diagnosis is not None else "",
+        peak_mib=max((mib for mib in (attempt.peak_mib, autopsy.needed_mib) if mib is not None), default=None),
+        largest_mib=_largest_mib(engine, job),
     )
     now = engine.clock.second
     finish = after_end(job, end, engine.settings.policy, now)
@@ -115,11 +143,17 @@ def _ended(engine: Engine, attempt: Attempt, probe: Probe) -> None:
                 exit_status=probe.exit_status,
                 exit_signal=probe.signal,
                 outcome=outcome,
+                diagnosis=autopsy.diagnosis,
                 resumed_from=probe.resumed_from,
             )
         )
         enact.finish(engine, job, attempt, finish, ended_unix=ended_unix, probe=probe)
     _announce(engine, job, attempt, finish, outcome)
+
+
+def _largest_mib(engine: Engine, job: Job) -> int | None:
+    cards = engine.snapshot.cards
+    return largest_claim_mib(job.ask, account(engine, job.account, cards)[0], cards)
 
 
 def _outcome(probe: Probe, job: Job, autopsy: Autopsy) -> str:
@@ -146,14 +180,12 @@ def _announce(engine: Engine, job: Job, attempt: Attempt, finish: Finish, outcom
     text = f"job {job.id} attempt {attempt.number} ended: {outcome}"
     if finish.state is JobState.BACKOFF and finish.not_before is not None:
         text += f"; next try in {max(0, finish.not_before - engine.clock.second)} s"
-    elif finish.state.ended and sentence(finish.reason) != outcome:
+    elif sentence(finish.reason) != outcome:
         text += f"; {finish.state}: {sentence(finish.reason)}"
     engine.event("ended" if finish.state.ended else "requeued", "gpuqueued", text, job.id)
 
 
-def _release(
-    engine: Engine, attempt: Attempt, probe: Probe, reading: NodeReading, use: ProcessUse | None
-) -> None:
+def _release(engine: Engine, attempt: Attempt, probe: Probe, reading: NodeReading, use: ProcessUse | None) -> None:
     """Z3: the lease ends when nothing of the attempt is left, neither as a process nor on a card."""
     if probe.state is ProbeState.UNKNOWN:
         return

@@ -1,7 +1,9 @@
 """Use case: submit a job. Refuses what could never run (Q5), makes one job of a retried request (J5)."""
 
 import os
+import shlex
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 from gpuqueue.core.admit import refusal
@@ -16,6 +18,7 @@ from gpuqueue.wire.states import JobState
 from gpuqueue.wire.units import MAX_VRAM_MIB, format_seconds
 
 MAX_NAME = 200
+MAX_COMMAND = 1000
 MAX_GPUS = 64
 
 
@@ -31,9 +34,7 @@ def submit(engine: Engine, caller: Caller, request: SubmitRequest) -> tuple[Job,
     resolved, _ = account(engine, account_name, engine.snapshot.cards)
     refused = refusal(ask, resolved, engine.snapshot.cards, engine.settings.policy)
     if refused is not None:
-        raise GpuqueueError(
-            ErrorCode.REFUSED, sentence(refused), "see `gq gpus` and `gq quota`", dict(refused.fields)
-        )
+        raise GpuqueueError(ErrorCode.REFUSED, sentence(refused), "see `gq gpus` and `gq quota`", dict(refused.fields))
     now = engine.clock.second
     job = Job(
         id=0,
@@ -47,6 +48,7 @@ def submit(engine: Engine, caller: Caller, request: SubmitRequest) -> tuple[Job,
         submitted_unix=unix_now(),
         claim_mib=ask.claim_mib,
         name=request.name or _default_name(request),
+        command=_command(request),
     )
     with engine.store.transaction():
         stored, new = engine.store.add_job(job, request)
@@ -98,7 +100,7 @@ def _check(request: SubmitRequest) -> None:
         refuse(f"vram {request.vram_mib} MiB is not a size a card could have", "write for example --vram 22G")
     if not 0 <= request.umask <= 0o777:
         refuse(f"umask {request.umask} is not between 0 and 0o777", "send the shell's umask")
-    if request.vram_mib and not 1 <= request.gpus <= MAX_GPUS:
+    if not 1 <= request.gpus <= MAX_GPUS:
         refuse(f"--gpus {request.gpus} is not between 1 and {MAX_GPUS}", "for a job without a card write --vram 0")
     for label, value, least in (
         ("time", request.time_s, 1),
@@ -108,17 +110,51 @@ def _check(request: SubmitRequest) -> None:
     ):
         if value is not None and not least <= value < 2**31:
             refuse(f"--{label} {value} is out of range", f"at least {least}")
-    texts = [*request.command, request.script or "", request.cwd, request.name or "", *request.env, *request.env.values()]
-    texts += [t for t in (request.checkpoint_dir, request.checkpoint_command, request.resume, request.resume_arg) if t]
-    if any("\0" in text for text in texts):
-        refuse("a NUL byte cannot be passed to a program", "remove it from the command, its arguments or environment")
-    if any(not name or "=" in name for name in request.env):
-        refuse("an environment variable has no name, or one with '='", "unset it")
-    if len(request.name or "") > MAX_NAME:
-        refuse(f"--name is longer than {MAX_NAME} characters", "shorten it")
-    if any(index < 0 for index in request.gpu_indexes):
-        refuse("--gpu takes indexes from 0", "see `gq gpus`")
+    for label, text in _texts(request):
+        if "\0" in text:
+            refuse(f"{label} holds a NUL byte, which no program can be given", "remove it")
+        if not _encodes(text, "strict"):  # it is shown to others
+            refuse(f"{label} is not valid Unicode text", "send it as UTF-8")
+    for variable, content in request.env.items():
+        if not variable or "=" in variable:
+            refuse("an environment variable has no name, or one with '='", "unset it")
+        if "\0" in variable + content or not _encodes(variable + content, "surrogateescape"):
+            refuse(f"no program can be given the environment variable {variable!r} as it is", "unset it")
+    for label, short in (("name", request.name), ("gpu-type", request.gpu_type)):
+        if len(short or "") > MAX_NAME:
+            refuse(f"--{label} is longer than {MAX_NAME} characters", "shorten it")
+    if len(request.gpu_indexes) > MAX_GPUS or any(index not in range(MAX_GPUS) for index in request.gpu_indexes):
+        refuse(f"--gpu takes up to {MAX_GPUS} indexes from 0 to {MAX_GPUS - 1}", "see `gq gpus`")
     _signal_number(request.signal)
+
+
+def _texts(request: SubmitRequest) -> Iterator[tuple[str, str]]:
+    """Every text of a request under the name that its submitter knows; the environment has rules of its own."""
+    for number, word in enumerate(request.command, start=1):
+        yield f"word {number} of the command", word
+    for label, text in (
+        ("idempotency_key", request.idempotency_key),
+        ("cwd", request.cwd),
+        ("the script", request.script),
+        ("the script's name", request.script_name),
+        ("--name", request.name),
+        ("--gpu-type", request.gpu_type),
+        ("--checkpoint-dir", request.checkpoint_dir),
+        ("--checkpoint-command", request.checkpoint_command),
+        ("--resume", request.resume),
+        ("--resume-arg", request.resume_arg),
+    ):
+        if text is not None:
+            yield label, text
+
+
+def _encodes(text: str, errors: str) -> bool:
+    """Whether it can be written as UTF-8; with "surrogateescape" also where it stands for other bytes (PEP 383)."""
+    try:
+        text.encode("utf-8", errors)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _signal_number(name: str) -> signal.Signals:
@@ -161,8 +197,11 @@ def _ask(engine: Engine, request: SubmitRequest, notes: list[str]) -> Ask:
     )
 
 
+def _command(request: SubmitRequest) -> str:
+    words = [request.script_name or "script", *request.command] if request.script is not None else request.command
+    return shlex.join(words)[:MAX_COMMAND]
+
+
 def _default_name(request: SubmitRequest) -> str:
     first = request.script_name or (request.command[0] if request.command else "job")
     return (os.path.basename(first) or "job")[:MAX_NAME]  # noqa: PTH119 - a name, not a path of this machine
-
-

@@ -20,6 +20,7 @@ def cycle(engine: Engine, reading: NodeReading, monotonic: float) -> None:
     # 2. Look at every attempt that holds a lease, and settle what ended. VRAM is freed only when measured free.
     uses = engine.backend.uses()
     probes = settle.probe_all(engine)
+    uses = settle.with_survivors(uses, probes)
     settle.settle(engine, reading, uses, probes)
 
     # 3. What every running attempt did since the last look.
@@ -29,7 +30,7 @@ def cycle(engine: Engine, reading: NodeReading, monotonic: float) -> None:
 
     # 4. What must not go on: the intent is committed before the first signal.
     policy = engine.settings.policy
-    enact.supervise(engine, snapshot, supervise(snapshot, policy))
+    enact.supervise(engine, supervise(snapshot, policy))
     enact.carry_out_stops(engine)
 
     # 5. What may start, given what step 4 left: the lease is committed before the first process.

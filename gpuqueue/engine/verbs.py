@@ -9,7 +9,7 @@ from gpuqueue.engine.callers import Caller
 from gpuqueue.engine.engine import Engine
 from gpuqueue.wire.errors import ErrorCode, GpuqueueError
 from gpuqueue.wire.states import JobState
-from gpuqueue.wire.units import format_seconds
+from gpuqueue.wire.units import MAX_DURATION_S, format_seconds
 
 
 def find(engine: Engine, job_id: int) -> Job:
@@ -75,7 +75,7 @@ def keep(engine: Engine, caller: Caller, job_id: int, extend_s: int) -> Job:
     limits = engine.settings.policy.limits
     if job.state.ended:
         raise GpuqueueError(ErrorCode.CONFLICT, f"job {job_id} has ended already: {job.state}", "nothing to keep")
-    if extend_s < 1:
+    if not 1 <= extend_s <= MAX_DURATION_S:
         raise GpuqueueError(ErrorCode.INVALID, f"cannot keep a job for {extend_s} s", "write for example 2h")
     extra_s = job.extra_s + extend_s
     if extra_s > limits.keep_max_s and not caller.admin:

@@ -1,8 +1,8 @@
 """What people see of a job, a card, the node: views made from the snapshot, never stored."""
 
-import shlex
 import socket
 import time
+from dataclasses import replace
 
 from gpuqueue.core.limits import ran_s
 from gpuqueue.core.model import Attempt, AttemptPhase, Job
@@ -21,7 +21,7 @@ from gpuqueue.wire.jobs import (
     SubmitRequest,
     TenantView,
 )
-from gpuqueue.wire.states import JobClass, JobState
+from gpuqueue.wire.states import WAITING_STATES, JobClass, JobState
 from gpuqueue.wire.units import format_mib, format_seconds
 
 API_VERSION = 1
@@ -30,7 +30,7 @@ EVENTS_SHOWN = 40
 
 def job_view(engine: Engine, job: Job, caller: Caller) -> JobView:
     attempt = engine.snapshot.attempts.get(job.id)
-    reason = _reason(engine, job)
+    reason_code, reason = _reason(engine, job)
     used = [lease.measured_mib for lease in engine.snapshot.leases if lease.job_id == job.id and not lease.releasing]
     known = [mib for mib in used if mib is not None]
     expected = engine.plan.expected_at.get(job.id) if job.state is JobState.QUEUED else None
@@ -41,9 +41,9 @@ def job_view(engine: Engine, job: Job, caller: Caller) -> JobView:
         account=job.account,
         job_class=job.ask.job_class,
         state=job.state,
-        reason=sentence(reason) if reason is not None else "",
-        reason_code=str(reason.code) if reason is not None else "",
-        vram_mib=job.ask.claim_mib if attempt is None else attempt.claim_mib,
+        reason=reason,
+        reason_code=reason_code,
+        vram_mib=_claim_mib(job, attempt),
         cards=_indexes(engine, attempt) if job.state.active else [],
         gpus=job.ask.cards,
         attempt=job.attempt,
@@ -59,10 +59,17 @@ def job_view(engine: Engine, job: Job, caller: Caller) -> JobView:
         state_s=max(0, engine.clock.second - job.state_since),
         ran_s=ran_s(job, attempt, engine.clock.second),
         limit_s=job.limit_s,
-        command=_command(engine, job, caller),
+        command="" if engine.settings.hide_commands and not caller.may_touch(job) else job.command,
         expected_start_at=None if expected is None else int(time.time()) + expected - engine.clock.second,
         wait_status=wait_status(job) if job.state.ended else None,
     )
+
+
+def _claim_mib(job: Job, attempt: Attempt | None) -> int:
+    """What it holds, or waits for: more than was asked for once it grew (O1, R5)."""
+    if attempt is not None:
+        return attempt.claim_mib
+    return job.ask.claim_mib if job.state.ended else job.claim_mib
 
 
 def exit_code(status: int | None, number: int | None) -> int | None:
@@ -80,14 +87,16 @@ def wait_status(job: Job) -> int:
     return 125 if code is None else code
 
 
-def _reason(engine: Engine, job: Job) -> Reason | None:
-    if job.state in (JobState.QUEUED, JobState.BACKOFF) and job.id in engine.plan.verdicts:
-        return engine.plan.verdicts[job.id]
-    if job.stop is not None:
-        return job.stop.reason
-    if job.state in (JobState.STARTING, JobState.RUNNING):
-        return None
-    return job.reason
+def _reason(engine: Engine, job: Job) -> tuple[str, str]:
+    """(code, sentence): why it waits, why it is being stopped, what it was warned of (I3), or why it ended."""
+    reason: Reason | None = job.reason
+    if job.state in WAITING_STATES:
+        reason = engine.plan.verdicts.get(job.id, job.reason)
+    elif job.stop is not None:
+        reason = job.stop.reason
+    elif job.state.active:
+        return engine.activity.warning((job.id, job.attempt)) or ("", "")
+    return (str(reason.code), sentence(reason)) if reason is not None else ("", "")
 
 
 def _indexes(engine: Engine, attempt: Attempt | None) -> list[int]:
@@ -95,22 +104,12 @@ def _indexes(engine: Engine, attempt: Attempt | None) -> list[int]:
     return [index[uuid] for uuid in attempt.cards if uuid in index] if attempt is not None else []
 
 
-def _command(engine: Engine, job: Job, caller: Caller) -> str:
-    if engine.settings.hide_commands and not caller.may_touch(job):
-        return ""
-    request = engine.store.request(job.id)
-    if request is None:
-        return ""
-    words = [request.script_name, *request.command] if request.script is not None else request.command
-    return shlex.join([word for word in words if word is not None])
-
-
 def job_detail(engine: Engine, job: Job, caller: Caller) -> JobDetail:
     request = engine.store.request(job.id)
     own = caller.may_touch(job)
     return JobDetail(
         job=job_view(engine, job, caller),
-        attempts=[_attempt_view(engine, attempt) for attempt in engine.store.attempts(job.id)],
+        attempts=[_attempt_view(engine, attempt, own) for attempt in engine.store.attempts(job.id)],
         events=engine.store.events(-1, EVENTS_SHOWN, job.id),
         settings=_settings(job, request) if request is not None and own else {},
         checkpoint=engine.backend.probe(job.id, job.attempt).checkpoint if own and job.attempt else None,
@@ -118,7 +117,10 @@ def job_detail(engine: Engine, job: Job, caller: Caller) -> JobDetail:
     )
 
 
-def _attempt_view(engine: Engine, attempt: Attempt) -> AttemptView:
+def _attempt_view(engine: Engine, attempt: Attempt, own: bool) -> AttemptView:
+    diagnosis = attempt.diagnosis
+    if diagnosis is not None and not own:
+        diagnosis = replace(diagnosis, evidence="")  # a line of the log, which is its owner's (A2)
     live = {AttemptPhase.STARTING: "starting", AttemptPhase.RUNNING: "running"}
     return AttemptView(
         number=attempt.number,
@@ -129,6 +131,7 @@ def _attempt_view(engine: Engine, attempt: Attempt) -> AttemptView:
         outcome=attempt.outcome or live.get(attempt.phase, ""),
         resumed_from=attempt.resumed_from,
         peak_vram_mib=attempt.peak_mib,
+        diagnosis=diagnosis,
     )
 
 
@@ -195,7 +198,10 @@ def _card_view(engine: Engine, card: Card) -> CardView:
             )
             for lease in sorted(leases, key=lambda lease: lease.job_id)
         ],
-        strangers=[StrangerView(pid=s.pid, user=s.user, command=s.command, used_mib=s.used_mib) for s in card.strangers],
+        strangers=[
+            StrangerView(pid=stranger.pid, user=stranger.user, command=stranger.command, used_mib=stranger.used_mib)
+            for stranger in card.strangers
+        ],
     )
 
 
@@ -216,5 +222,3 @@ def node_view(engine: Engine, caller: Caller, pid: int) -> NodeView:
         queued=sum(1 for job in jobs if not job.state.active),
         running=sum(1 for job in jobs if job.state.active),
     )
-
-

@@ -10,7 +10,7 @@ import _ctypes
 import contextlib
 import importlib
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 from typing import Any
@@ -33,7 +33,7 @@ _NODE_FAULTS = frozenset(
         pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
     }
 )
-# After these a card answers nothing more, whatever is asked.
+# The card is gone: it answers nothing more, whatever is asked, and no program on it survives. The rest may pass.
 _CARD_FAULTS = frozenset({pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED})
 _NO_SAMPLES = frozenset({pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND, pynvml.NVML_ERROR_NO_DATA})
 _NO_SUCH_QUESTION = frozenset(
@@ -59,9 +59,6 @@ _SENTENCES = {
         "driver and library have different versions: the driver was upgraded; reload its kernel module or reboot"
     ),
 }
-
-# What no program on the card survives; the rest may pass.
-_GONE = frozenset({_SENTENCES[pynvml.NVML_ERROR_GPU_IS_LOST], _SENTENCES[pynvml.NVML_ERROR_RESET_REQUIRED]})
 
 
 class NvmlCards:
@@ -112,7 +109,7 @@ class NvmlCards:
             self._initialised = True
         self._driver = pynvml.nvmlSystemGetDriverVersion()
         cards: dict[str, CardReading] = {}
-        unreadable: list[str] = []
+        unreadable: list[Any] = []
         for number in range(pynvml.nvmlDeviceGetCount()):
             try:
                 handle = pynvml.nvmlDeviceGetHandleByIndex(number)
@@ -121,19 +118,20 @@ class NvmlCards:
             except pynvml.NVMLError as error:
                 if error.value in _NODE_FAULTS:
                     raise
-                unreadable.append(_sentence(error))
+                unreadable.append(error)
         ranked = _ranked([*cards.values(), *self._missing(cards, unreadable)])
         self._known.update({card.uuid: card for card in ranked if card.fault is None})
         return NodeReading(cards=ranked, driver=self._driver)
 
-    def _missing(self, cards: Mapping[str, CardReading], unreadable: list[str]) -> Iterable[CardReading]:
+    def _missing(self, cards: Mapping[str, CardReading], unreadable: Sequence[Any]) -> Iterable[CardReading]:
         """The cards that the driver counted but would not identify, and those that it no longer counts. Which of
         the known ones they are follows from which were not read; one that was never known has no number."""
         known = sorted((c for uuid, c in self._known.items() if uuid not in cards), key=lambda card: card.index)
-        for number, (card, fault) in enumerate(zip_longest(known, unreadable)):
-            if card is None:
-                card = _nameless(f"unreadable-{number}", "")
-            yield replace(card, fault=fault or _VANISHED, gone=fault is None or fault in _GONE)
+        # A job dies with its card (H1): only where it is beyond doubt which cards are called lost.
+        gone = len(known) == len(unreadable) and all(error.value in _CARD_FAULTS for error in unreadable)
+        for number, (card, error) in enumerate(zip_longest(known, unreadable)):
+            fault = _VANISHED if error is None else _sentence(error)
+            yield replace(card or _nameless(f"unreadable-{number}", ""), fault=fault, gone=gone)
 
     def _read_card(self, handle: Any, uuid: str) -> CardReading:
         try:
@@ -149,7 +147,7 @@ class NvmlCards:
         if error.value in _NODE_FAULTS:
             raise error
         known = self._known.get(uuid) or _nameless(uuid, pci_bus_id)
-        return replace(known, fault=_sentence(error), gone=_sentence(error) in _GONE)
+        return replace(known, fault=_sentence(error), gone=error.value in _CARD_FAULTS)
 
     def _measure(self, handle: Any, uuid: str, pci_bus_id: str) -> CardReading:
         total_mib, reserved_mib, used_mib = _memory_mib(handle)

@@ -147,11 +147,12 @@ class Monitor:
         return None
 
     def _sweep(self, left: list[Process]) -> None:
-        """8: nobody runs on uncharged."""
+        """8: nobody runs on uncharged. Under a stop order they have its signal and its grace already: where a shell
+        dies of the signal at once, the trainer below it still saves."""
         if self._order is None:
             self.say(f"{len(left)} of the job's processes outlived its main process and are stopped")
             self._containment.signal(signal.SIGTERM)
-        self._kill_at = min(self._kill_at, time.monotonic() + CHILDREN_GRACE_S)
+            self._kill_at = min(self._kill_at, time.monotonic() + CHILDREN_GRACE_S)
 
     def _record(self, ending: Ending | None, left: list[Process]) -> Exit:
         # One that does not die of SIGKILL has it pending all the same: no other end is possible.

@@ -5,7 +5,7 @@ import os
 import shlex
 import socket
 import subprocess
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +53,7 @@ def as_resume(answer: bytes, spec: Spec) -> Resume:
 
 def must_look(spec: Spec) -> bool:
     """Whether resuming depends on what lies on the owner's disk."""
-    own = looks_for_checkpoints(spec) and not spec.first_attempt
-    return own or (spec.resume_latest and spec.resume_fallback is None and spec.checkpoint_dir is not None)
+    return looks_for_checkpoints(spec) and (not spec.first_attempt or spec.resume_latest)
 
 
 def without_looking(spec: Spec) -> Resume:
@@ -94,12 +93,12 @@ def _resume(spec: Spec, env: dict[str, str]) -> Resume:
             return Resume(own.checkpoint, [*notes, f"resuming from {own.checkpoint}"])
         notes.append("no complete checkpoint of this job yet")
     chosen = spec.resume_fallback
-    if chosen is None and spec.resume_latest and spec.checkpoint_dir:
-        found = _newest(spec, spec.checkpoint_dir, since=None)
-        notes += [f"skipped {line}" for line in found.skipped]
+    if chosen is None and spec.resume_latest and looks_for_checkpoints(spec):
+        found = _own(replace(spec, checkpoint_since=None), env)
+        notes += [line for one in found.skipped if (line := f"skipped {one}") not in notes]
         chosen = found.checkpoint
         if chosen is None:
-            notes.append(f"--resume latest: no complete checkpoint under {spec.checkpoint_dir}")
+            notes.append("--resume latest: there is no complete checkpoint")
     if chosen:
         notes.append(f"resuming from {chosen}")
     elif not spec.first_attempt:

@@ -1,7 +1,8 @@
 """Checkpoints as the frameworks lay them out: the same names, in the same order, whole files of a few bytes.
 
 What a framework writes last is written last here, so that a run killed while it saves leaves what a real one
-leaves. The files are valid: safetensors with a header, PyTorch's zip format with a pickle that torch.load reads.
+leaves. The files are whole: safetensors with a header, PyTorch's zip format with a pickle that torch.load reads; only
+DCP's metadata is a plain dictionary of the same fields, since its classes are torch's.
 """
 
 import io
@@ -130,12 +131,13 @@ def _lightning(_directory: Path, step: int) -> Save:
 
 
 def _dcp(_directory: Path, step: int) -> Save:
-    folder = f"step-{step}"
+    folder, part = f"step-{step}", _torch(step)
+    where = {"relative_path": "__0_0.distcp", "offset": 0, "length": len(part)}
     return Save(
         path=folder,
         writes=[
-            (f"{folder}/__0_0.distcp", _torch(step)),
-            (f"{folder}/.metadata.tmp", pickle.dumps({"state_dict_metadata": {}}, protocol=2)),
+            (f"{folder}/__0_0.distcp", part),
+            (f"{folder}/.metadata.tmp", pickle.dumps({"storage_data": {"global_step": where}}, protocol=2)),
         ],
         renames=((f"{folder}/.metadata.tmp", f"{folder}/.metadata"),),
     )
@@ -181,12 +183,15 @@ def _torchtune(_directory: Path, step: int) -> Save:
 
 def _orbax(_directory: Path, step: int) -> Save:
     unfinished = f"{step}.orbax-checkpoint-tmp-1"
+    array = {"zarr_format": 2, "shape": [4], "chunks": [4], "dtype": "<f4", "order": "C"}
+    array |= {"compressor": None, "filters": None, "fill_value": None}
     return Save(
         path=str(step),
         writes=[
-            (f"{unfinished}/default/manifest.ocdbt", b"simulated"),
-            (f"{unfinished}/default/_METADATA", b"{}"),
-            (f"{unfinished}/_CHECKPOINT_METADATA", b'{"item_handlers": {}}'),
+            (f"{unfinished}/default/model.weight/.zarray", json.dumps(array).encode()),
+            (f"{unfinished}/default/model.weight/0", bytes(16)),
+            (f"{unfinished}/default/_METADATA", b'{"tree_metadata": {}, "use_ocdbt": false}'),
+            (f"{unfinished}/_CHECKPOINT_METADATA", b'{"item_handlers": {"default": "PyTree"}}'),
         ],
         renames=((unfinished, str(step)),),
     )

@@ -12,6 +12,8 @@ from gpuqueue.wire.errors import ErrorCode, GpuqueueError
 
 _FULL_BELOW_BYTES = 64 * 1024  # SQLite reports a failed growth of its -shm file as an I/O error, not as "full"
 
+_DAMAGED_RECORD = "malformed JSON"  # what a generated column says of the record that it is computed from
+
 
 @contextmanager
 def in_plain_words(path: Path) -> Iterator[None]:
@@ -35,7 +37,8 @@ def unavailable(message: str, hint: str) -> GpuqueueError:
 def _is_a_bug(error: BaseException | None) -> bool:
     if isinstance(error, (sqlite3.IntegrityError, sqlite3.ProgrammingError, sqlite3.DataError)):
         return True
-    return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR  # a wrong statement
+    wrong_statement = getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_ERROR
+    return wrong_statement and str(error) != _DAMAGED_RECORD
 
 
 def _plain(path: Path, error: BaseException | None) -> GpuqueueError:
@@ -47,7 +50,7 @@ def _plain(path: Path, error: BaseException | None) -> GpuqueueError:
         )
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return unavailable(f"another process keeps {path} locked", "close whatever has the database open")
-    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or str(error) == _DAMAGED_RECORD:
         return unavailable(f"{path} is damaged: {error}", restore_hint(path))
     return unavailable(f"cannot use {path}: {error}", "see the kernel log for errors of that disk")
 

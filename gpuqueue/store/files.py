@@ -20,6 +20,7 @@ NETWORK_FILE_SYSTEM = re.compile(
     r"(9p|afs|beegfs|ceph|cifs|coda|curlftpfs|davfs|gcsfuse|gfs2|glusterfs|gpfs|juicefs|lizardfs|lustre|mfs|moosefs"
     r"|ncpfs|nfs[34]?|ocfs2|orangefs|panfs|pvfs2|rclone|s3fs|smb[23]|smbfs|smbnetfs|sshfs)"
 )
+_BE_THE_OWNER = "run gpuqueued as the user who owns it"
 _MAGIC = b"SQLite format 3\0"
 
 
@@ -59,7 +60,7 @@ def is_there(path: Path) -> bool:
         _refuse_if_lost(path)
         return False
     except OSError as error:
-        raise unavailable(f"cannot read {path}: {error.strerror}", "run gpuqueued as the user who owns it") from error
+        raise unavailable(f"cannot read {path}: {error.strerror}", _BE_THE_OWNER) from error
     if start != _MAGIC:
         what = "is empty" if not start else "is not a SQLite database"
         raise unavailable(f"{path} {what}", restore_hint(path))
@@ -68,7 +69,7 @@ def is_there(path: Path) -> bool:
 
 def _refuse_if_lost(path: Path) -> None:
     backups = path.parent / "backups"
-    traces = [path.with_name(path.name + "-wal"), *sorted(backups.glob("*.sqlite"))[-1:]]
+    traces = [path.with_name(path.name + "-wal"), *sorted(backups.glob(f"*{path.suffix}"))[-1:]]
     for trace in traces:
         if trace.exists():
             raise unavailable(
@@ -81,8 +82,12 @@ def keep_private(path: Path) -> None:
     """Mode 0600 for the database and its companions: environments are inside (J1)."""
     for name in (path.name, path.name + "-wal", path.name + "-shm"):
         companion = path.with_name(name)
-        if companion.exists():
+        try:
             companion.chmod(0o600)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise unavailable(f"cannot protect {companion}: {error.strerror}", _BE_THE_OWNER) from error
 
 
 def refuse_damage(path: Path, engine: Engine) -> None:
@@ -96,17 +101,25 @@ def refuse_damage(path: Path, engine: Engine) -> None:
 
 
 def copy_database(source: Path, target: Path) -> None:
-    """A consistent copy of a database that may be in use, mode 0600, whole or not there at all."""
+    """A consistent copy of a database that may be in use, mode 0600, whole or not there at all.
+    Raises GpuqueueError(UNAVAILABLE) where it cannot be written."""
     unfinished = target.with_name(target.name + ".tmp")
-    unfinished.unlink(missing_ok=True)
-    os.close(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
     try:
-        with in_plain_words(target), closing(_connect(source)) as from_, closing(sqlite3.connect(unfinished)) as to:
+        create_private(unfinished)
+        with in_plain_words(target), closing(_connect(source)) as from_, closing(_connect(unfinished)) as to:
             from_.backup(to)
             to.execute("PRAGMA journal_mode=DELETE")  # one file that needs no companions
         move_into_place(unfinished, target)
+    except OSError as error:
+        raise unavailable(f"cannot write {target}: {error.strerror}", "make room or give another place") from error
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def create_private(path: Path) -> None:
+    """An empty file of mode 0600 in the place of whatever was there."""
+    path.unlink(missing_ok=True)
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
 
 
 def _connect(path: Path) -> sqlite3.Connection:

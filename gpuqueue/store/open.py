@@ -1,13 +1,19 @@
 """Opens the store, or refuses: an unreadable database never becomes an empty one."""
 
-import os
 import sqlite3
 from pathlib import Path
 
 from sqlalchemy import Engine
 
 from gpuqueue.store.faults import in_plain_words, restore_hint, unavailable
-from gpuqueue.store.files import is_there, keep_private, move_into_place, refuse_damage, refuse_network_file_system
+from gpuqueue.store.files import (
+    create_private,
+    is_there,
+    keep_private,
+    move_into_place,
+    refuse_damage,
+    refuse_network_file_system,
+)
 from gpuqueue.store.schema import MIGRATIONS, bring_up_to_date
 from gpuqueue.store.sqlite import SqliteStore, connect
 
@@ -42,10 +48,10 @@ def _create(path: Path, migrations: Path) -> None:
     """Made under another name and moved into place when it is complete: a start that was interrupted leaves no
     database behind, so that an empty file always means damage."""
     unfinished = path.with_name(path.name + ".new")
-    for name in (unfinished.name, unfinished.name + "-wal", unfinished.name + "-shm"):
-        unfinished.with_name(name).unlink(missing_ok=True)
     try:
-        os.close(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+        for companion in ("-wal", "-shm"):
+            unfinished.with_name(unfinished.name + companion).unlink(missing_ok=True)
+        create_private(unfinished)
     except OSError as error:
         raise unavailable(f"cannot create {path}: {error.strerror}", "run gpuqueued as a user who may") from error
     engine = connect(unfinished)

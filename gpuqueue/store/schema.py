@@ -37,13 +37,25 @@ def bring_up_to_date(path: Path, engine: Engine, migrations: Path = MIGRATIONS) 
         _back_up(path, f"before-{newest}")
     config = Config()
     config.set_main_option("script_location", str(migrations).replace("%", "%%"))
+    # A migration that makes a table anew drops the old one, which would take all that refers to it along. The
+    # pragma does nothing within a transaction, hence around it.
+    _enforce_references(engine, False)
     with in_plain_words(path), engine.begin() as connection:
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
+        if broken := connection.exec_driver_sql("PRAGMA foreign_key_check").first():
+            raise RuntimeError(f"the migration to {newest} leaves rows of {broken[0]} that refer to nothing")
+    _enforce_references(engine, True)
+
+
+def _enforce_references(engine: Engine, on: bool) -> None:
+    raw = engine.raw_connection()
+    raw.cursor().execute(f"PRAGMA foreign_keys={'ON' if on else 'OFF'}")
+    raw.close()
 
 
 def _back_up(path: Path, why: str) -> None:
     backups = path.parent / "backups"
     backups.mkdir(mode=0o700, exist_ok=True)
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-    copy_database(path, backups / f"{path.stem}-{why}-{stamp}.sqlite")
+    copy_database(path, backups / f"{path.stem}-{why}-{stamp}{path.suffix}")

@@ -262,6 +262,16 @@ class SqliteStore:
             session.execute(delete(EVENT).where((EVENT.c.at_unix < before_unix) & unneeded))
         return attempts
 
+    def reserve_ids(self, up_to: int) -> None:
+        """New jobs get ids above `up_to`. For a backup that was put back: it does not know of the jobs that came
+        after it, whose run directories are still there."""
+        with self._work() as session:
+            say = session.connection().exec_driver_sql
+            known = say("SELECT seq FROM sqlite_sequence WHERE name = 'job'").scalar()
+            if known is None:
+                say("INSERT INTO sqlite_sequence (name, seq) VALUES ('job', 0)")
+            say("UPDATE sqlite_sequence SET seq = max(seq, ?) WHERE name = 'job'", (up_to,))
+
     def backup(self, path: str) -> None:
         copy_database(self._path, Path(path))
 

@@ -1,12 +1,12 @@
 """What travels between `gq` and the daemon: requests and views, the same dataclasses at both ends.
 
-`__pydantic_config__` is read by the daemon's FastAPI alone: unknown fields are refused, and `job_class`
-travels as `class`, which Python cannot spell as a field name.
+`__pydantic_config__` is read by the daemon's FastAPI alone: unknown fields and values of another type are
+refused, and `job_class` travels as `class`, which Python cannot spell as a field name.
 """
 
 import dataclasses
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from gpuqueue.wire.states import JobClass, JobState, RestartMode
 
@@ -18,6 +18,17 @@ def _wire_name(name: str) -> str:
 STRICT: dict[str, Any] = {"extra": "forbid", "alias_generator": _wire_name, "populate_by_name": False}
 
 T = TypeVar("T")
+
+
+class _Exact:
+    """Read by the daemon's FastAPI alone: a value of another type is refused, where it would be converted."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        return {**handler(source), "strict": True}
+
+
+Whole = Annotated[int, _Exact()]  # "22", 22.0 and true are no sizes
+Flag = Annotated[bool, _Exact()]
 
 
 def to_json(record: Any) -> Any:
@@ -39,32 +50,32 @@ class SubmitRequest:
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
     idempotency_key: str
-    vram_mib: int
+    vram_mib: Whole
     command: list[str]
     cwd: str
     env: dict[str, str]
     script: str | None = None
     script_name: str | None = None
-    umask: int = 0o022
+    umask: Whole = 0o022
     name: str | None = None
     job_class: JobClass = JobClass.TRAIN
-    gpus: int = 1
+    gpus: Whole = 1
     gpu_type: str | None = None
-    gpu_indexes: list[int] = field(default_factory=list)
-    exclusive: bool = False
-    time_s: int | None = None
+    gpu_indexes: list[Whole] = field(default_factory=list)
+    exclusive: Flag = False
+    time_s: Whole | None = None
     signal: str = "SIGTERM"
-    grace_s: int | None = None
-    mem_mib: int | None = None
-    cpus: int | None = None
-    interactive: bool = False
-    borrow: bool = True
+    grace_s: Whole | None = None
+    mem_mib: Whole | None = None
+    cpus: Whole | None = None
+    interactive: Flag = False
+    borrow: Flag = True
     restart: RestartMode = RestartMode.ON_FAILURE
     checkpoint_dir: str | None = None
     checkpoint_command: str | None = None
     resume: str | None = None
     resume_arg: str | None = None
-    grow: bool = False
+    grow: Flag = False
     account: str | None = None
     as_user: str | None = None
 
@@ -106,6 +117,16 @@ class JobView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """Why an attempt failed, as its log and its surroundings tell (R5): the words of `gq diagnose`."""
+
+    cause: str
+    confidence: str  # high, medium or low
+    evidence: str  # the line that shows it; "" for those who may not read the log
+    advice: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptView:
     number: int
     cards: list[int]
@@ -115,6 +136,7 @@ class AttemptView:
     outcome: str  # one sentence: how it ended, or what it is doing
     resumed_from: str | None
     peak_vram_mib: int | None
+    diagnosis: Diagnosis | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,15 +223,15 @@ class QuotaChange:
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    train_mib: int | None = None
-    light_mib: int | None = None
+    train_mib: Whole | None = None
+    light_mib: Whole | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeepRequest:
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    extend_s: int
+    extend_s: Whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

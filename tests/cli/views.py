@@ -5,6 +5,7 @@ from typing import Any
 from gpuqueue.wire.jobs import (
     AttemptView,
     CardView,
+    Diagnosis,
     EventView,
     JobDetail,
     JobView,
@@ -138,6 +139,25 @@ def node(**changes: Any) -> NodeView:
         "running": 1,
     }
     return NodeView(**(fields | changes))
+
+
+def failed_attempt(number: int = 1, cause: str = "out_of_memory") -> AttemptView:
+    return AttemptView(
+        number=number,
+        cards=[0],
+        started_at=NOW - 3900,
+        ended_at=NOW - 3000,
+        exit_code=1,
+        outcome="exited with status 1",
+        resumed_from=None,
+        peak_vram_mib=12288,
+        diagnosis=Diagnosis(
+            cause=cause,
+            confidence="high",
+            evidence="torch.OutOfMemoryError: CUDA out of memory.",
+            advice="claim 13312M or more",
+        ),
+    )
 
 
 def detail(view: JobView | None = None, **changes: Any) -> JobDetail:

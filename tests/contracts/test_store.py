@@ -1,6 +1,7 @@
 """The contract of engine.ports.Store, run on every implementation."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +27,7 @@ def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Reopen]:
     def again() -> Store:
         while opened:
             opened.pop().close()
-        opened.append(request.param(tmp_path / "gpuqueue.sqlite"))
+        opened.append(request.param(tmp_path / "gpuqueue.db"))
         return opened[-1]
 
     yield again
@@ -363,12 +364,26 @@ def test_a_backup_is_a_store_of_its_own(reopen: Reopen, tmp_path: Path) -> None:
     added = add(store, of=FULL_JOB)
     copy = tmp_path / "copies"
     copy.mkdir()
-    store.backup(str(copy / "gpuqueue.sqlite"))
+    store.backup(str(copy / "gpuqueue.db"))
     later = add(store, "later")
-    other = open_store(copy / "gpuqueue.sqlite")
+    other = open_store(copy / "gpuqueue.db")
     try:
         assert other.job(added.id) == added
         assert other.job(later.id) is None
     finally:
         other.close()
     assert store.job(later.id) == later
+
+
+def test_several_threads_may_use_it(store: Store, tmp_path: Path) -> None:
+    def work(thread: int) -> None:
+        for number in range(20):
+            with store.transaction():
+                added = add(store, f"{thread}-{number}")
+                store.save_attempt(attempt(added))
+        store.backup(str(tmp_path / f"copy-{thread}.db"))
+
+    with ThreadPoolExecutor(4) as pool:
+        for finished in [pool.submit(work, thread) for thread in range(4)]:
+            finished.result()
+    assert len(store.open_jobs()) == len(store.held_attempts()) == 80

@@ -33,7 +33,7 @@ class TestStopsOfOurOwn:
             ("card failed: Xid 79", Cause.hardware, Retry.free),
             ("reclaimed for job 12", Cause.signal, Retry.free),
             ("idle on card 0 for 30 min", Cause.signal, Retry.no),
-            ("cancelled by mira", Cause.signal, Retry.no),
+            ("cancelled by its owner", Cause.signal, Retry.no),
         ],
     )
     def test_the_reason_decides_whatever_the_log_says(self, reason: str, cause: Cause, retry: Retry) -> None:
@@ -82,6 +82,16 @@ class TestNeighbours:
             neighbours=((5, "bo", 24 * GIB),),
         )
         assert diagnose(crowd).cause is Cause.neighbour
+
+    def test_a_server_that_wants_more_than_its_claim_is_no_victim(self) -> None:
+        text = (
+            "ValueError: Free memory on device (9.84/31.37 GiB) on startup is less than desired GPU memory "
+            "utilization (0.9, 28.23 GiB)."
+        )
+        greedy = diagnose(Evidence(text, exit_status=1, claim_mib=8 * GIB))
+        assert (greedy.cause, greedy.retry) == (Cause.out_of_memory, Retry.no)
+        assert "gpu_memory_utilization to 0.26" in greedy.advice
+        assert diagnose(Evidence(text, exit_status=1, claim_mib=30 * GIB)).cause is Cause.neighbour
 
 
 class TestCaps:

@@ -2,11 +2,9 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -18,34 +16,42 @@ SIMJOB = (sys.executable, "-m", "gpuqueue.simjob")
 
 
 class Node:
-    """One daemon with a state directory of its own. `config` is TOML text; times in it should be seconds."""
+    """One daemon with a state directory of its own. `config` is TOML text; times in it should be seconds. `under`
+    are words before the daemon's command line, for example those of setpriv. Without `cards` they are NVML's."""
 
-    def __init__(self, directory: Path, *, cards: str = "32607M", config: str = "", env: Mapping[str, str] | None = None):
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        cards: str = "32607M",
+        config: str = "",
+        env: Mapping[str, str] | None = None,
+        under: Sequence[str] = (),
+    ) -> None:
         self.directory = directory
         self.cards = cards
-        # A Unix socket's path is short, pytest's directories are not.
-        self.short = Path(tempfile.mkdtemp(prefix="gq-"))
-        self.short.chmod(0o755)
-        self.socket = self.short / "s"
+        self.under = under
+        self.socket = directory / "s"
         self.state = directory / "state"
         self.config = directory / "config.toml"
         self.config.write_text(config)
         self.log = directory / "daemon.log"
         self.work = directory / "work"
-        self.work.mkdir(mode=0o777, exist_ok=True)
+        self.work.mkdir(exist_ok=True)
+        self.work.chmod(0o777)
         self.env = base_env() | {"GQ_SOCKET": str(self.socket), "NO_COLOR": "1"} | dict(env or {})
         self.process: subprocess.Popen[bytes] | None = None
 
     # -- the daemon ------------------------------------------------------------------------------------------
 
     def start(self, *, wait: bool = True) -> "Node":
-        command = [sys.executable, "-m", "gpuqueue.daemon", "serve", "--config", str(self.config)]
+        command = [*self.under, sys.executable, "-m", "gpuqueue.daemon", "serve", "--config", str(self.config)]
         command += ["--state-dir", str(self.state), "--socket", str(self.socket)]
         command += ["--simulate", self.cards] if self.cards else []
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(command, env=self.env, stdout=log, stderr=log, cwd=self.directory)
         if wait:
-            self.until(lambda: self.gq("version", check=False).returncode == 0 and self._answers(), "the daemon answers")
+            self.until(self._answers, "the daemon answers")
         return self
 
     def _answers(self) -> bool:
@@ -74,7 +80,6 @@ class Node:
             self.process.kill()
             self.process.wait()
         kill_leftovers(self.state)
-        shutil.rmtree(self.short, ignore_errors=True)
 
     # -- gq --------------------------------------------------------------------------------------------------
 
@@ -85,22 +90,25 @@ class Node:
         user: str | None = None,
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
+        umask: int = -1,
         timeout: float = DEADLINE_S,
     ) -> "subprocess.CompletedProcess[str]":
-        command = [sys.executable, "-m", "gq", *words]
-        if user is not None:
-            command = ["runuser", "-u", user, "--", *command]
+        """`user` runs it as that Unix account, which takes root; `umask` is the shell's."""
+        who = ["gq"] if user is None else ["tests.e2e.as_user", user]
+        command = [sys.executable, "-m", *who, *words]
         done = subprocess.run(
             command,
             env=self.env | dict(env or {}),
             cwd=cwd or self.work,
+            umask=umask,
             capture_output=True,
             text=True,
             timeout=timeout,
             check=False,
         )
         if check and done.returncode != 0:
-            raise AssertionError(f"gq {' '.join(words)} -> {done.returncode}\n{done.stdout}{done.stderr}\n{self.tail()}")
+            said = f"{done.stdout}{done.stderr}\n{self.tail()}"
+            raise AssertionError(f"gq {' '.join(words)} -> {done.returncode}\n{said}")
         return done
 
     def submit(self, *words: str, **options: Any) -> int:
@@ -125,6 +133,10 @@ class Node:
     def states(self) -> dict[int, str]:
         return {job["id"]: job["state"] for job in self.jobs()}
 
+    def card(self, index: int = 0) -> dict[str, Any]:
+        answer: list[dict[str, Any]] = json.loads(self.gq("gpus", "--json").stdout)
+        return answer[index]
+
     def logs(self, job_id: int, **options: Any) -> str:
         return self.gq("logs", str(job_id), **options).stdout
 
@@ -144,7 +156,8 @@ class Node:
             if answer:
                 return answer
             time.sleep(0.05)
-        raise AssertionError(f"not within {timeout:.0f} s: {what}\n{self.gq('status', '--all', check=False).stdout}\n{self.tail()}")
+        status = self.gq("status", "--all", check=False).stdout
+        raise AssertionError(f"not within {timeout:.0f} s: {what}\n{status}\n{self.tail()}")
 
     def until_state(self, job_id: int, *states: str, timeout: float = DEADLINE_S) -> dict[str, Any]:
         def reached() -> dict[str, Any] | None:
@@ -205,7 +218,7 @@ def kill_leftovers(state: Path) -> None:
 
 
 def pids() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
 
 
 def _belongs(pid: int, needle: bytes, markers: set[bytes]) -> bool:

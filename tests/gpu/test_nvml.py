@@ -18,7 +18,7 @@ from tests.nvml_standin import StandInCard, StandInProcess
 
 FIRST = StandInCard(uuid="GPU-aaaa", bus="00000000:17:00.0", total_mib=46068, reserved_mib=450, minor=1)
 SECOND = StandInCard(uuid="GPU-bbbb", bus="00000000:65:00.0", total_mib=32607, reserved_mib=489, minor=0)
-GPU_IS_LOST, MISMATCH, UNKNOWN, TIMEOUT = 15, 18, 999, 10
+GPU_IS_LOST, RESET_REQUIRED, MISMATCH, UNKNOWN, TIMEOUT = 15, 16, 18, 999, 10
 
 ALL_ERRORS = sorted(
     {value for name, value in vars(pynvml).items() if name.startswith("NVML_ERROR_") and isinstance(value, int)}
@@ -173,7 +173,8 @@ def test_a_lost_card_keeps_its_last_numbers_and_the_other_serves(node: Node, cal
     assert reading.fault is None
     lost, healthy = reading.cards
     assert "lost" in str(lost.fault)
-    assert replace(lost, fault=None) == before.cards[0]
+    assert lost.gone
+    assert replace(lost, fault=None, gone=False) == before.cards[0]
     assert healthy == before.cards[1]
 
 
@@ -185,6 +186,25 @@ def test_a_card_that_the_driver_no_longer_counts_is_still_shown_after_those_that
     assert (present.uuid, present.index, present.fault) == ("GPU-bbbb", 0, None)
     assert (vanished.uuid, vanished.index) == ("GPU-aaaa", 1)
     assert vanished.fault
+    assert not vanished.gone
+
+
+@pytest.mark.parametrize("call", ["nvmlDeviceGetHandleByIndex_v2", "nvmlDeviceGetUUID", "nvmlDeviceGetPciInfo_v3"])
+def test_no_card_is_gone_that_merely_cannot_be_read(node: Node, call: str) -> None:
+    node.show(FIRST, SECOND)
+    node.nvml.read()
+    for code in set(ALL_ERRORS) - {GPU_IS_LOST, RESET_REQUIRED}:
+        node.show(replace(FIRST, faults={call: code}), SECOND)
+        assert not any(card.gone for card in node.nvml.read().cards), code
+
+
+def test_where_it_is_in_doubt_which_card_is_lost_none_is_called_gone(node: Node) -> None:
+    node.show(FIRST, SECOND)
+    node.nvml.read()
+    node.show(replace(FIRST, faults={"nvmlDeviceGetUUID": GPU_IS_LOST}))
+    reading = node.nvml.read()
+    assert [card.gone for card in reading.cards] == [False, False]
+    assert all(card.fault for card in reading.cards)
 
 
 def test_a_card_that_comes_back_has_no_fault(node: Node) -> None:

@@ -34,10 +34,8 @@ NOBODY = 65534
 
 
 @pytest.fixture
-def cards(tmp_path: Path) -> SimulatedCards:
-    for directory in (tmp_path, *tmp_path.parents[:2]):  # pytest's are private; a job's user must get here
-        directory.chmod(0o755)
-    return SimulatedCards(tmp_path / "sim", [32607])
+def cards(open_path: Path) -> SimulatedCards:
+    return SimulatedCards(open_path / "sim", [32607])
 
 
 @pytest.fixture

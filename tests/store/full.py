@@ -37,6 +37,7 @@ FULL_JOB = Job(
     submitted_unix=1_700_000_000,
     claim_mib=10240,
     name="fine-tune \udcff\n’s",
+    command="train.sh --rank 16",
     priority=-3,
     attempt=2,
     ran_s=399,
@@ -63,6 +64,7 @@ FULL_JOB = Job(
         newest_step=1000,
         failures_from={"/home/anna/out/checkpoint-900": 2},
         used_expandable_segments=True,
+        grown=True,
     ),
     reason=Reason(ReasonCode.SIGNALLED, {"signal": "SIGSEGV"}),
     exit_status=3,
@@ -93,6 +95,7 @@ FULL_ATTEMPT = Attempt(
     resumed_from="/home/anna/out/checkpoint-900",
     peak_mib=9001,
     over_samples=1,
+    over_at=480,
     flagged="pid 77 survives SIGKILL",
 )
 

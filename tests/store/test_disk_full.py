@@ -51,7 +51,7 @@ def refuses_for_space(caught: pytest.ExceptionInfo[GpuqueueError]) -> bool:
 
 
 def test_a_write_that_does_not_fit_fails_whole_and_works_when_there_is_space(small_disk: Path) -> None:
-    store = open_store(small_disk / "gpuqueue.sqlite")
+    store = open_store(small_disk / "gpuqueue.db")
     first, _ = store.add_job(job(0), asked("first"))
     filler = fill(small_disk)
     for _ in range(3):
@@ -63,7 +63,7 @@ def test_a_write_that_does_not_fit_fails_whole_and_works_when_there_is_space(sma
     second, new = store.add_job(job(0), asked("second", env_kib=64))
     assert new
     store.close()
-    store = open_store(small_disk / "gpuqueue.sqlite")
+    store = open_store(small_disk / "gpuqueue.db")
     assert store.open_jobs() == [first, second]
     store.close()
 
@@ -72,7 +72,7 @@ def test_a_write_that_does_not_fit_fails_whole_and_works_when_there_is_space(sma
 def test_a_transaction_in_which_a_write_did_not_fit_writes_nothing(small_disk: Path, swallow: bool) -> None:
     """With more in it than SQLite keeps in memory, so that it rolls back by itself in the middle; a caller
     that goes on regardless must not commit the rest on its own."""
-    store = open_store(small_disk / "gpuqueue.sqlite")
+    store = open_store(small_disk / "gpuqueue.db")
     first, _ = store.add_job(job(0), asked("first"))
     failures = 0
     with pytest.raises(GpuqueueError) as caught, store.transaction():
@@ -92,17 +92,17 @@ def test_a_transaction_in_which_a_write_did_not_fit_writes_nothing(small_disk: P
     assert store.open_jobs() == [first]
     assert store.held_attempts() == []
     store.close()
-    store = open_store(small_disk / "gpuqueue.sqlite")
+    store = open_store(small_disk / "gpuqueue.db")
     assert store.open_jobs() == [first]
     store.close()
 
 
 def test_a_backup_that_does_not_fit_leaves_nothing_behind(small_disk: Path) -> None:
-    store = open_store(small_disk / "gpuqueue.sqlite")
+    store = open_store(small_disk / "gpuqueue.db")
     store.add_job(job(0), asked("first", env_kib=1024))
     fill(small_disk)
     with pytest.raises(GpuqueueError) as caught:
-        store.backup(str(small_disk / "copy.sqlite"))
+        store.backup(str(small_disk / "copy.db"))
     assert refuses_for_space(caught)
     store.close()
     assert not list(small_disk.glob("copy*"))
@@ -111,9 +111,9 @@ def test_a_backup_that_does_not_fit_leaves_nothing_behind(small_disk: Path) -> N
 def test_a_start_on_a_full_disk_is_refused_and_can_be_repeated(small_disk: Path) -> None:
     filler = fill(small_disk)
     with pytest.raises(GpuqueueError) as caught:
-        open_store(small_disk / "gpuqueue.sqlite")
+        open_store(small_disk / "gpuqueue.db")
     assert caught.value.code is ErrorCode.UNAVAILABLE
     filler.unlink()
-    store = open_store(small_disk / "gpuqueue.sqlite")
+    store = open_store(small_disk / "gpuqueue.db")
     store.add_job(job(0), asked("first"))
     store.close()

@@ -20,7 +20,7 @@ from tests.store.full import FULL_JOB, FULL_REQUEST
 @pytest.fixture
 def database(tmp_path: Path) -> Path:
     """A closed database with one job in it."""
-    path = tmp_path / "gpuqueue.sqlite"
+    path = tmp_path / "gpuqueue.db"
     store = open_store(path)
     store.add_job(job(0), FULL_REQUEST)
     store.close()
@@ -47,11 +47,11 @@ def run_sql(path: Path, *statements: str) -> None:
 
 
 def test_a_new_store_is_there_empty_and_private(tmp_path: Path) -> None:
-    store = open_store(tmp_path / "gpuqueue.sqlite")
+    store = open_store(tmp_path / "gpuqueue.db")
     assert store.open_jobs() == []
     store.add_job(FULL_JOB, FULL_REQUEST)  # so that the -wal file has something in it
     files = sorted(tmp_path.iterdir())
-    assert [name.name for name in files] == ["gpuqueue.sqlite", "gpuqueue.sqlite-shm", "gpuqueue.sqlite-wal"]
+    assert [name.name for name in files] == ["gpuqueue.db", "gpuqueue.db-shm", "gpuqueue.db-wal"]
     assert {stat.S_IMODE(name.stat().st_mode) for name in files} == {0o600}
     store.close()
 
@@ -59,8 +59,8 @@ def test_a_new_store_is_there_empty_and_private(tmp_path: Path) -> None:
 def test_the_database_is_private_under_any_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        store = open_store(tmp_path / "gpuqueue.sqlite")
-        store.backup(str(tmp_path / "copy.sqlite"))
+        store = open_store(tmp_path / "gpuqueue.db")
+        store.backup(str(tmp_path / "copy.db"))
         store.close()
     finally:
         os.umask(before)
@@ -96,7 +96,7 @@ def test_what_is_no_database_is_refused(database: Path) -> None:
 
 
 def test_another_programs_database_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "gpuqueue.sqlite"
+    path = tmp_path / "gpuqueue.db"
     run_sql(path, "CREATE TABLE bookmarks (url TEXT)")
     assert "not gpuqueue's" in refused(path).message
 
@@ -132,39 +132,54 @@ def test_an_open_job_that_cannot_be_read_is_refused(database: Path, change: str)
     assert "cannot be read" in refused(database).message
 
 
+def test_a_record_that_is_damaged_within_its_page_is_refused(database: Path) -> None:
+    whole = database.read_bytes()
+    assert whole.count(b'{"user":"anna"') == 1
+    database.write_bytes(whole.replace(b'{"user":"anna"', b'x"user":"anna"'))
+    assert "damaged" in refused(database).message
+
+
+def test_a_backup_that_cannot_be_written_says_so(database: Path) -> None:
+    store = open_store(database)
+    with pytest.raises(GpuqueueError, match=r"cannot write .*/nowhere/copy\.db: No such file") as caught:
+        store.backup(str(database.parent / "nowhere/copy.db"))
+    assert caught.value.code is ErrorCode.UNAVAILABLE
+    store.close()
+
+
 def test_a_database_that_is_gone_but_left_a_backup_is_refused(database: Path) -> None:
     backups = database.parent / "backups"
     backups.mkdir()
-    database.rename(backups / "gpuqueue-nightly.sqlite")
+    database.rename(backups / "nightly-2026-01-01.db")
     error = refused(database)
     assert "is missing" in error.message
-    assert "gpuqueue-nightly.sqlite" in error.message
+    assert "nightly-2026-01-01.db" in error.message
     assert not database.exists()
 
 
 def test_a_database_that_is_gone_but_left_its_log_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "gpuqueue.sqlite"
-    (tmp_path / "gpuqueue.sqlite-wal").write_bytes(b"x")
+    path = tmp_path / "gpuqueue.db"
+    (tmp_path / "gpuqueue.db-wal").write_bytes(b"x")
     assert "is missing" in refused(path).message
     assert not path.exists()
 
 
 def test_a_start_that_was_cut_off_while_creating_leaves_nothing_in_the_way(tmp_path: Path) -> None:
-    for name in ("gpuqueue.sqlite.new", "gpuqueue.sqlite.new-wal"):
+    for name in ("gpuqueue.db.new", "gpuqueue.db.new-wal"):
         (tmp_path / name).write_bytes(b"half")
-    open_store(tmp_path / "gpuqueue.sqlite").close()
-    assert [name.name for name in tmp_path.iterdir()] == ["gpuqueue.sqlite"]
+    open_store(tmp_path / "gpuqueue.db").close()
+    assert [name.name for name in tmp_path.iterdir()] == ["gpuqueue.db"]
 
 
 def test_a_missing_directory_is_named(tmp_path: Path) -> None:
     with pytest.raises(GpuqueueError, match=r"there is no directory .*/nowhere") as caught:
-        open_store(tmp_path / "nowhere/gpuqueue.sqlite")
+        open_store(tmp_path / "nowhere/gpuqueue.db")
     assert "state_dir" in caught.value.hint
 
 
 def test_a_directory_in_the_place_of_the_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "gpuqueue.sqlite").mkdir()
-    assert "cannot read" in refused(tmp_path / "gpuqueue.sqlite").message
+    (tmp_path / "gpuqueue.db").mkdir()
+    assert "cannot read" in refused(tmp_path / "gpuqueue.db").message
 
 
 def test_what_was_accepted_is_there_although_the_log_was_never_merged(database: Path, tmp_path: Path) -> None:
@@ -179,6 +194,18 @@ def test_what_was_accepted_is_there_although_the_log_was_never_merged(database: 
     assert other.job(added.id) == added
     for opened in (store, other):
         opened.close()
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_ids_that_run_directories_use_are_not_given_again(tmp_path: Path, fresh: bool) -> None:
+    store = open_store(tmp_path / "gpuqueue.db")
+    if not fresh:
+        store.add_job(job(0), FULL_REQUEST)
+    store.reserve_ids(41)
+    store.reserve_ids(7)
+    added, _ = store.add_job(job(0), replace(FULL_REQUEST, idempotency_key="after"))
+    assert added.id == 42
+    store.close()
 
 
 MOUNTS = r"""

@@ -1,19 +1,23 @@
 """Schemas: what is created fresh, what migrations make, and what released ones bring along."""
 
+import json
 import shutil
 import sqlite3
 import stat
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import create_engine
+from sqlalchemy.exc import IntegrityError
 from sqlmodel import SQLModel
 
 from gpuqueue.core.policy import Nominal
 from gpuqueue.store import tables
 from gpuqueue.store.open import open_store
+from gpuqueue.store.records import encode
 from gpuqueue.store.schema import MIGRATIONS
 from gpuqueue.wire.errors import GpuqueueError
 from tests.store.full import FULL_ATTEMPT, FULL_JOB, FULL_REQUEST
@@ -33,6 +37,25 @@ def upgrade():
 """
 
 
+TABLE_MADE_ANEW = """
+from alembic import op
+
+revision = "next"
+down_revision = "0001"
+
+
+def upgrade():
+    op.execute("CREATE TABLE job_new (id INTEGER NOT NULL PRIMARY KEY, idempotency_key TEXT, record TEXT, "
+               "uid INTEGER GENERATED ALWAYS AS (json_extract(record, '$.uid')) VIRTUAL, "
+               "user TEXT GENERATED ALWAYS AS (json_extract(record, '$.user')) VIRTUAL, "
+               "state TEXT GENERATED ALWAYS AS (json_extract(record, '$.state')) VIRTUAL, "
+               "ended_unix INTEGER GENERATED ALWAYS AS (json_extract(record, '$.ended_unix')) VIRTUAL)")
+    op.execute("INSERT INTO job_new SELECT id, idempotency_key, record FROM job")
+    op.execute("DROP TABLE job")
+    op.execute("ALTER TABLE job_new RENAME TO job")
+"""
+
+
 def schema_of(path: Path) -> dict[str, str]:
     with closing(sqlite3.connect(path)) as connection:
         rows = connection.execute(
@@ -49,11 +72,11 @@ def restored(dump: Path, path: Path) -> Path:
 
 def test_a_fresh_schema_equals_the_migrated_one(tmp_path: Path) -> None:
     assert SQLModel.metadata is tables.JobRow.metadata
-    engine = create_engine(f"sqlite:///{tmp_path / 'fresh.sqlite'}")
+    engine = create_engine(f"sqlite:///{tmp_path / 'fresh.db'}")
     SQLModel.metadata.create_all(engine)
     engine.dispose()
-    open_store(tmp_path / "migrated.sqlite").close()
-    assert schema_of(tmp_path / "fresh.sqlite") == schema_of(tmp_path / "migrated.sqlite")
+    open_store(tmp_path / "migrated.db").close()
+    assert schema_of(tmp_path / "fresh.db") == schema_of(tmp_path / "migrated.db")
 
 
 def test_every_migration_has_its_released_dump() -> None:
@@ -61,22 +84,37 @@ def test_every_migration_has_its_released_dump() -> None:
     assert {dump.stem for dump in RELEASED} == versions
 
 
+def rows_of(path: Path, query: str) -> list[Any]:
+    with closing(sqlite3.connect(path)) as connection:
+        return [json.loads(record) for (record,) in connection.execute(query)]
+
+
+def keeps(old: Any, new: Any) -> bool:
+    """Whether all that is in `old` is in `new`, which may have fields of its own."""
+    if isinstance(old, dict):
+        return isinstance(new, dict) and all(key in new and keeps(value, new[key]) for key, value in old.items())
+    return bool(old == new)
+
+
 @pytest.mark.parametrize("dump", RELEASED, ids=lambda dump: dump.stem)
 def test_every_released_schema_still_opens_with_all_that_is_in_it(tmp_path: Path, dump: Path) -> None:
-    store = open_store(restored(dump, tmp_path / "gpuqueue.sqlite"))
+    path = restored(dump, tmp_path / "gpuqueue.db")
+    [job, ended] = rows_of(path, "SELECT record FROM job ORDER BY id")
+    [attempt, _] = rows_of(path, "SELECT record FROM attempt ORDER BY job_id")
+    [request, _] = rows_of(path, "SELECT record FROM request ORDER BY job_id")
+    store = open_store(path)
     try:
-        full_job, full_attempt = replace(FULL_JOB, id=1), replace(FULL_ATTEMPT, job_id=1)
-        assert store.job(1) == full_job
-        assert store.open_jobs() == [full_job]
-        assert store.held_attempts() == store.attempts(1) == [full_attempt]
-        assert store.request(1) == FULL_REQUEST
-        assert [(ended.id, str(ended.state)) for ended in store.ended_jobs(10, "anna")] == [(2, "succeeded")]
+        assert keeps(job, json.loads(encode(store.job(1))))
+        assert keeps(request, json.loads(encode(store.request(1))))
+        assert keeps(attempt, json.loads(encode(store.attempts(1)[0])))
+        assert keeps(ended, json.loads(encode(store.ended_jobs(10, "anna")[0])))
+        assert [one.id for one in store.open_jobs()] == [one.job_id for one in store.held_attempts()] == [1]
         assert store.quotas() == {"anna": Nominal(train_mib=20480), "ben": Nominal(light_mib=0)}
         assert store.usage() == {"anna": (2**40, 77)}
         assert store.drained() == {"GPU-a": "its fan is loud"}
         assert store.engine_second() == 86_400
         assert [(event.kind, event.job_id) for event in store.events(0, 10)] == [("quota", None), ("started", 1)]
-        assert store.add_job(FULL_JOB, FULL_REQUEST) == (full_job, False)
+        assert store.add_job(FULL_JOB, FULL_REQUEST) == (store.job(1), False)
         added, _ = store.add_job(FULL_JOB, replace(FULL_REQUEST, idempotency_key="new"))
         assert added.id == 4  # 3 was there, and is forgotten
     finally:
@@ -85,16 +123,16 @@ def test_every_released_schema_still_opens_with_all_that_is_in_it(tmp_path: Path
 
 @pytest.mark.parametrize("dump", RELEASED, ids=lambda dump: dump.stem)
 def test_every_released_schema_migrates_to_the_fresh_one(tmp_path: Path, dump: Path) -> None:
-    open_store(restored(dump, tmp_path / "old.sqlite")).close()
-    open_store(tmp_path / "new.sqlite").close()
-    assert schema_of(tmp_path / "old.sqlite") == schema_of(tmp_path / "new.sqlite")
+    open_store(restored(dump, tmp_path / "old.db")).close()
+    open_store(tmp_path / "new.db").close()
+    assert schema_of(tmp_path / "old.db") == schema_of(tmp_path / "new.db")
 
 
 @pytest.fixture
 def released(tmp_path: Path) -> Path:
     state = tmp_path / "state"
     state.mkdir()
-    return restored(RELEASED[0], state / "gpuqueue.sqlite")
+    return restored(RELEASED[0], state / "gpuqueue.db")
 
 
 def migrations_with(tmp_path: Path, migration: str) -> Path:
@@ -114,7 +152,7 @@ def test_a_migration_is_preceded_by_a_backup(tmp_path: Path, released: Path) -> 
     assert stat.S_IMODE(backup.parent.stat().st_mode) == 0o700
     assert schema_of(backup) == before
     store = open_store(backup)
-    assert store.job(1) == replace(FULL_JOB, id=1)
+    assert [one.id for one in store.open_jobs()] == [1]
     store.close()
 
 
@@ -125,7 +163,27 @@ def test_a_migration_that_fails_leaves_the_database_as_it_was(tmp_path: Path, re
         open_store(released, migrations_with(tmp_path, failing))
     assert schema_of(released) == before
     store = open_store(released)
-    assert store.job(1) == replace(FULL_JOB, id=1)
+    assert [one.id for one in store.open_jobs()] == [1]
+    store.close()
+
+
+def test_a_migration_that_makes_a_table_anew_keeps_what_refers_to_it(tmp_path: Path, released: Path) -> None:
+    store = open_store(released, migrations_with(tmp_path, TABLE_MADE_ANEW))
+    try:
+        assert store.request(1) is not None
+        assert [one.job_id for one in store.held_attempts()] == [1]
+        with pytest.raises(IntegrityError):  # references count again
+            store.save_attempt(replace(FULL_ATTEMPT, job_id=99))
+    finally:
+        store.close()
+
+
+def test_a_migration_that_breaks_references_is_undone(tmp_path: Path, released: Path) -> None:
+    breaking = NEXT_MIGRATION + '    op.execute("DELETE FROM job WHERE id = 1")\n'
+    with pytest.raises(RuntimeError, match="refer to nothing"):
+        open_store(released, migrations_with(tmp_path, breaking))
+    store = open_store(released)
+    assert [one.id for one in store.open_jobs()] == [1]
     store.close()
 
 

@@ -23,7 +23,7 @@ def best_of(times: int, work: Callable[[], object]) -> float:
 
 
 def test_a_tick_over_40_active_jobs_reads_in_milliseconds(tmp_path: Path) -> None:
-    store = open_store(tmp_path / "gpuqueue.sqlite")
+    store = open_store(tmp_path / "gpuqueue.db")
     with store.transaction():
         for number in range(40):
             request = replace(FULL_REQUEST, idempotency_key=f"active {number}")

@@ -30,7 +30,7 @@ async def list_events(
     return engine.store.events(after, limit, job)
 
 
-@router.get("/stream", response_class=StreamingResponse)
+@router.get("/stream", response_class=StreamingResponse, responses={200: {"content": {"text/event-stream": {}}}})
 async def stream(request: Request, engine: TheEngine, after: After = -1) -> StreamingResponse:
     """Every event after `after`, then new ones as they happen. `Last-Event-ID` of a reconnecting client wins."""
     resumed = request.headers.get("last-event-id", "")
@@ -39,25 +39,21 @@ async def stream(request: Request, engine: TheEngine, after: After = -1) -> Stre
 
 
 async def _events(engine: Engine, after: int) -> AsyncIterator[str]:
-    with engine.follow() as queue:
-        seen = after
-        if after < 0:
-            newest = engine.store.events(-1, 1)
-            seen = newest[-1].id if newest else 0
-        while past := engine.store.events(seen, BATCH):
-            for event in past:
-                yield _frame(event)
-            seen = past[-1].id
-        yield ": ready\n\n"
-        while True:
-            try:
-                event = await asyncio.wait_for(queue.get(), HEARTBEAT_S)
-            except TimeoutError:
-                yield ": still here\n\n"
-                continue
-            if event.id > seen:
-                yield _frame(event)
-                seen = event.id
+    seen, caught_up = after, False
+    if after < 0:
+        newest = engine.store.events(-1, 1)
+        seen = newest[-1].id if newest else 0
+    while True:
+        for event in (more := engine.store.events(seen, BATCH)):
+            yield _frame(event)
+            seen = event.id
+        if more:
+            await asyncio.sleep(0)  # a long past must not keep everybody else waiting
+        elif not caught_up:
+            caught_up = True
+            yield ": ready\n\n"
+        elif not await engine.more_events(HEARTBEAT_S):
+            yield ": still here\n\n"
 
 
 def _frame(event: EventView) -> str:

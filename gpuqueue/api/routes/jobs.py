@@ -3,7 +3,7 @@
 import asyncio
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
 from gpuqueue.api.peers import caller_of, engine_of
 from gpuqueue.engine import logs, verbs
@@ -12,7 +12,7 @@ from gpuqueue.engine.engine import Engine
 from gpuqueue.engine.listing import listing
 from gpuqueue.engine.submit import submit
 from gpuqueue.engine.views import job_detail, job_view
-from gpuqueue.wire.jobs import JobDetail, JobView, KeepRequest, Submitted, SubmitRequest
+from gpuqueue.wire.jobs import JobDetail, JobView, KeepRequest, SubmitRequest, Submitted
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
 TheEngine = Annotated[Engine, Depends(engine_of)]
@@ -20,7 +20,7 @@ TheCaller = Annotated[Caller, Depends(caller_of)]
 MAX_WAIT_S = 60.0
 
 
-@router.post("", status_code=201)
+@router.post("", status_code=201, responses={200: {"model": Submitted, "description": "The key was known"}})
 async def submit_job(request: SubmitRequest, engine: TheEngine, caller: TheCaller, response: Response) -> Submitted:
     """Accepted means on disk. A known idempotency key answers 200 with the job that it made."""
     job, new, notes = submit(engine, caller, request)
@@ -82,6 +82,7 @@ async def keep(job_id: int, wanted: KeepRequest, engine: TheEngine, caller: TheC
 
 @router.get("/{job_id}/wait")
 async def wait(
+    request: Request,
     job_id: int,
     engine: TheEngine,
     caller: TheCaller,
@@ -91,12 +92,15 @@ async def wait(
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
     while not (job := verbs.find(engine, job_id)).state.ended and (left := deadline - loop.time()) > 0:
+        if await request.is_disconnected():  # nobody is there to be answered
+            break
         await engine.changed(left)
     return job_view(engine, job, caller)
 
 
 @router.get("/{job_id}/log", response_class=Response, responses={200: {"content": {"application/octet-stream": {}}}})
 async def log(
+    request: Request,
     job_id: int,
     engine: TheEngine,
     caller: TheCaller,
@@ -106,7 +110,8 @@ async def log(
     wait_s: Annotated[float, Query(ge=0, le=MAX_WAIT_S)] = 0.0,
 ) -> Response:
     """Bytes of the job's log from `offset` on (negative: from the end). With `wait_s`, waits for new ones."""
-    chunk = await logs.read(engine, caller, job_id, attempt, offset, limit, wait_s)
+    gone = request.is_disconnected
+    chunk = await logs.read(engine, caller, job_id, attempt, offset, limit, wait_s=wait_s, gone=gone)
     return Response(
         chunk.data,
         media_type="application/octet-stream",

@@ -6,7 +6,8 @@ from typing import Any, BinaryIO
 
 from gpuqueue.checkpoints.formats import pickled
 
-TORCH_MAGIC = 0x1950A86A20F9469CFC6C
+# The pickle of a number that torch puts in front.
+TORCH_MARK = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
 _ITEM_BYTES = {
     "DoubleStorage": 8,
     "LongStorage": 8,
@@ -21,50 +22,60 @@ _ITEM_BYTES = {
 
 
 def fault(file: BinaryIO, size: int) -> str | None:
-    """What is wrong, or None. Raises PickleError where a pickle ends early.
+    """What is wrong, or None.
 
     Plain pickles that follow one another carry no count: a file cut exactly between two of them passes.
+    Of one that is too long to walk only the last byte is looked at.
     """
-    first, _ = pickled.load_with_persistent(file, size)
-    if first == TORCH_MAGIC:
-        return _torch_fault(file, size)
-    while file.tell() < size:
-        pickled.skip(file, size)
+    try:
+        if _is_torch(file):
+            return _torch_fault(file, size)
+        while file.tell() < size:
+            pickled.skip(file, size)
+    except pickled.TooLongError:
+        file.seek(size - 1)
+        return None if file.read(1) == b"." else "is cut off"
+    except pickled.PickleError as error:
+        return str(error)
     return None
 
 
 def top(file: BinaryIO, size: int) -> Any:
     """The object that was saved, classes as `Inert`. Raises PickleError where it cannot be read."""
-    first, _ = pickled.load_with_persistent(file, size)
-    if first != TORCH_MAGIC:
-        return first
-    for _ in range(2):
-        pickled.skip(file, size)
-    return pickled.load_with_persistent(file, size)[0]
+    if _is_torch(file):
+        for _ in range(2):
+            pickled.skip(file, size)
+    return pickled.load_next(file, size)[0]
+
+
+def _is_torch(file: BinaryIO) -> bool:
+    """Leaves `file` behind the mark if it is there, else at the start."""
+    file.seek(0)
+    if file.read(len(TORCH_MARK)) == TORCH_MARK:
+        return True
+    file.seek(0)
+    return False
 
 
 def _torch_fault(file: BinaryIO, size: int) -> str | None:
-    """After magic, version and system come the object, the storages' keys, then each storage's bytes."""
+    """After mark, version and system come the object, the storages' keys, then each storage's bytes."""
     for _ in range(2):
         pickled.skip(file, size)
-    _, persistent = pickled.load_with_persistent(file, size)
-    keys, _ = pickled.load_with_persistent(file, size)
+    _, persistent = pickled.load_next(file, size)
+    keys, _ = pickled.load_next(file, size)
     widths = dict(_storage(pid) for pid in persistent)
     end = file.tell()
     for key in keys if isinstance(keys, list) else []:
-        if key not in widths:
+        if str(key) not in widths:
             return f"names a storage {key!r} that its object does not use"
-        width, count = widths[key]
-        end += 8 + width * count
-    if end != size:
-        return f"has {size} bytes where its storages need {end}"
-    return None
+        end += 8 + widths[str(key)]
+    return None if end == size else f"has {size} bytes where its storages need {end}"
 
 
-def _storage(pid: Any) -> tuple[Any, tuple[int, int]]:
-    """(key, (bytes an item, items)) of `("storage", type, key, device, items, view)`."""
+def _storage(pid: Any) -> tuple[str, int]:
+    """(key, bytes) of `("storage", type, key, device, items, view)`."""
     try:
-        _, kind, key, _, count = pid[:5]
-        return key, (_ITEM_BYTES.get(kind.__name__, 1), int(count))
+        _, kind, key, _, items = pid[:5]
+        return str(key), _ITEM_BYTES.get(kind.__name__, 1) * int(items)
     except (TypeError, ValueError, AttributeError) as error:
-        raise pickled.PickleError(f"refers to its storages in an unknown way: {error}") from error
+        raise pickled.PickleError("refers to its storages in an unknown way") from error

@@ -6,7 +6,6 @@ Names of data files are kept in a table at the front of each body, relative to t
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -58,6 +57,8 @@ class _Cursor:
             if byte < 0x80:
                 return value
             shift += 7
+            if shift > 63:
+                raise OcdbtError("a number in it is too large")
 
     def varints(self, count: int) -> list[int]:
         return [self.varint() for _ in range(count)]
@@ -78,33 +79,32 @@ def fault(files: Files, manifest: str) -> str | None:
             pending += _below(files, inside, pending.pop())
     except OcdbtError as error:
         return str(error)
-    except zstd.ZstdError:
+    except (zstd.ZstdError, IndexError):
         return f"{manifest} is damaged"
-    except OSError as error:
-        return f"{manifest} cannot be read: {error.strerror or error}"
-    return f"{manifest} refers to more than {MAX_NODES} pieces, too many to check"
+    return f"{manifest} refers to more than {MAX_NODES} nodes, too many to check"
 
 
-def _below(files: Files, inside: str, piece: _Piece) -> list[_Piece]:
-    """Checks that a piece is there; for a tree node, what it refers to in turn."""
+def _below(files: Files, inside: str, node: _Piece) -> list[_Piece]:
+    """Checks that a tree node and the values that it refers to are there; the nodes below it."""
+    path = _present(files, inside, node)
+    with Path(path).open("rb") as file:
+        file.seek(node.offset)
+        body = _body(file.read(node.length), _NODE_MARK, f"{inside}{node.base}{node.name}")
+    found = _node(_Cursor(body), node.base) if body is not None else []
+    for piece in found:
+        _present(files, inside, piece)
+    return [piece for piece in found if piece.height is not None]
+
+
+def _present(files: Files, inside: str, piece: _Piece) -> str:
+    """The path of the file that holds the piece in full."""
     name = f"{inside}{piece.base}{piece.name}"
     entry = files.entries.get(name)
     if entry is None:
         raise OcdbtError(f"{name} is missing: the database refers to it")
     if entry.size < piece.offset + piece.length:
         raise OcdbtError(f"{name} has {entry.size} bytes of {piece.offset + piece.length}")
-    if piece.height is None:
-        return []
-    with Path(entry.path).open("rb") as file:
-        file.seek(piece.offset)
-        body = _body(file.read(piece.length), _NODE_MARK, name)
-    found = _node(_Cursor(body), piece.base) if body is not None else []
-    # Values need no visit of their own: one look at the size is enough, and there may be very many.
-    nodes = [child for child in found if child.height is not None]
-    for value in found:
-        if value.height is None:
-            _below(files, inside, value)
-    return nodes
+    return entry.path
 
 
 def _body(data: bytes, mark: int, name: str) -> bytes | None:
@@ -168,12 +168,12 @@ def _pieces(cursor: _Cursor, table: list[tuple[str, str]], base: str, heights: l
 def _table(cursor: _Cursor) -> list[tuple[str, str]]:
     """The data files as (directory of the database they belong to, name in it); names share prefixes."""
     count = cursor.varint()
-    prefixes = [0, *cursor.varints(count - 1)]
+    prefixes = [0, *cursor.varints(count - 1)][:count]
     suffixes = cursor.varints(count)
     bases = cursor.varints(count)
     table: list[tuple[str, str]] = []
     whole = b""
-    for prefix, suffix, base in itertools.islice(zip(prefixes, suffixes, bases, strict=False), count):
+    for prefix, suffix, base in zip(prefixes, suffixes, bases, strict=True):
         whole = whole[:prefix] + cursor.take(suffix)
         try:
             table.append((whole[:base].decode(), whole[base:].decode()))

@@ -13,7 +13,8 @@ import pickletools
 import struct
 from typing import Any, BinaryIO
 
-MAX_OPCODES = 2_000_000
+MAX_OPCODES = 500_000
+MAX_LOADED = 128 << 20
 _SIZES = {
     pickletools.TAKEN_FROM_ARGUMENT1: 1,
     pickletools.TAKEN_FROM_ARGUMENT4: 4,
@@ -25,7 +26,11 @@ _PUTS = {"PUT", "BINPUT", "LONG_BINPUT"}
 
 
 class PickleError(ValueError):
-    """The pickle ends early, is damaged, or is longer than this room is willing to walk."""
+    """The pickle ends early or is damaged."""
+
+
+class TooLongError(PickleError):
+    """The pickle is longer than this room is willing to walk; it may well be whole."""
 
 
 def skip(file: BinaryIO, size: int) -> None:
@@ -46,7 +51,7 @@ def skip(file: BinaryIO, size: int) -> None:
                 if not line.endswith(b"\n"):
                     raise PickleError("ends within a line")
             if name == "PUT":
-                _bound_memo(int(line), count)
+                _bound_memo(int(line) if line.strip().isdigit() else count + 1, count)
             continue
         if width < 0:
             counted = file.read(_SIZES[width])
@@ -64,7 +69,7 @@ def skip(file: BinaryIO, size: int) -> None:
             _bound_memo(int.from_bytes(argument, "little"), count)
         if name == "STOP":
             return
-    raise PickleError("has too many opcodes to check")
+    raise TooLongError("has too many opcodes to check")
 
 
 def _bound_memo(index: int, count: int) -> None:
@@ -87,6 +92,9 @@ class Inert:
 
     def __init__(self, *_: Any, **__: Any) -> None:
         """Takes what the real class would have taken."""
+
+    def __call__(self, *args: Any, **_: Any) -> Inert:
+        return Inert(*args)
 
     def __setstate__(self, state: Any) -> None:
         self.state = state
@@ -141,15 +149,17 @@ class _Unpickler(pickle.Unpickler):
 
 def load(data: bytes) -> Any:
     """The plain data of a pickle, everything else as `Inert`. PickleError where it cannot be had."""
-    return load_with_persistent(io.BytesIO(data), len(data))[0]
+    return load_next(io.BytesIO(data), len(data))[0]
 
 
-def load_with_persistent(file: BinaryIO, size: int) -> tuple[Any, list[Any]]:
+def load_next(file: BinaryIO, size: int) -> tuple[Any, list[Any]]:
     """As `load`, for the pickle that starts where `file` stands, with its persistent ids in order."""
     start = file.tell()
     skip(file, size)
     end = file.tell()
     file.seek(start)
+    if end - start > MAX_LOADED:
+        raise TooLongError("is too long to read")
     reader = _Unpickler(io.BytesIO(file.read(end - start)))
     try:
         return reader.load(), reader.persistent

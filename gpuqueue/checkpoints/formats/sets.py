@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import json
 import re
-from pathlib import Path, PurePath
+from pathlib import PurePath
 
 from gpuqueue.checkpoints.find import TEMPORARY
+from gpuqueue.checkpoints.formats import jsons
 from gpuqueue.checkpoints.listing import Entry, Files
 
 _NUMBERED_PART = re.compile(r"^(.*?)(\d{1,6})(-of-|_of_)(\d{1,6})(.*)$")
@@ -43,16 +43,10 @@ def _part_missing(files: Files) -> str | None:
     return None
 
 
+@functools.lru_cache(maxsize=256)
 def shards_named_by(entry: Entry) -> tuple[str, ...]:
     """The files that a `*.index.json` names; none if it cannot be read (then its own check says so)."""
-    return _shards_named_by(entry.path, entry.size, entry.mtime_ns)
-
-
-@functools.lru_cache(maxsize=256)
-def _shards_named_by(path: str, _size: int, _mtime_ns: int) -> tuple[str, ...]:
     try:
-        with Path(path).open("rb") as file:
-            index = json.loads(file.read())
-        return tuple(sorted({str(shard) for shard in index["weight_map"].values()}))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return tuple(sorted({str(shard) for shard in jsons.load(entry)["weight_map"].values()}))
+    except (jsons.JsonError, TypeError, KeyError, AttributeError):
         return ()

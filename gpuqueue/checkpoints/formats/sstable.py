@@ -25,12 +25,9 @@ class Ends:
 
 
 def bundle_ends(path: str) -> Ends:
-    """What the index at `path` refers to. Raises TableError where it cannot be read in full."""
-    try:
-        with Path(path).open("rb") as file:
-            data = file.read(MAX_INDEX + 1)
-    except OSError as error:
-        raise TableError(f"cannot be read: {error.strerror or error}") from error
+    """What the index at `path` refers to. TableError if it is cut off or damaged, OSError if unreadable."""
+    with Path(path).open("rb") as file:
+        data = file.read(MAX_INDEX + 1)
     if len(data) > MAX_INDEX:
         raise TableError("is too large to check")
     if len(data) < _FOOTER or int.from_bytes(data[-8:], "little") != _MAGIC:
@@ -55,7 +52,7 @@ def _ends(data: bytes) -> Ends:
                 continue
             shard = fields.get(3, 0)
             shards[shard] = max(shards.get(shard, 0), fields.get(4, 0) + fields.get(5, 0))
-    return Ends(count, shards or dict.fromkeys(range(count), 0))
+    return Ends(count, shards)
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
@@ -67,6 +64,8 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         if byte < 0x80:
             return value, at
         shift += 7
+        if shift > 63:
+            raise TableError("is damaged")
 
 
 def _handle(data: bytes, at: int) -> tuple[tuple[int, int], int]:

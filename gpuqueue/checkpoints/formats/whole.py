@@ -3,51 +3,47 @@
 from __future__ import annotations
 
 import functools
-import json
 from pathlib import Path, PurePath
 
-from gpuqueue.checkpoints.formats import legacy, pickled, safetensors, zipped
+from gpuqueue.checkpoints.formats import arrays, jsons, legacy, msgpack, safetensors, zipped
 from gpuqueue.checkpoints.listing import Entry
 
-MAX_JSON = 256 << 20
 # Pickles and archives come under any of these names: what they are, their first bytes say.
 _SNIFFED = frozenset({".pt", ".pth", ".ckpt", ".bin", ".pkl", ".pickle", ".tar", ".npz", ".keras"})
-
-
-def fault(entry: Entry) -> str | None:
-    """Why the file cannot be used, or None as far as its format can tell. Never raises for what it finds.
-
-    Remembered for as long as size, time and inode stay, so that polling costs one `stat` a file.
-    """
-    return _fault(entry.path, entry.size, entry.mtime_ns, entry.inode)
+# Of these, other programs write formats of their own; zeros at the start are what a power loss leaves.
+_ANYBODYS = frozenset({".bin", ".ckpt", ".tar"})
+_STREAMED = {
+    ".npy": arrays.npy_fault,
+    ".h5": arrays.hdf5_fault,
+    ".hdf5": arrays.hdf5_fault,
+    ".msgpack": msgpack.fault,
+}
+_CHECKED = _SNIFFED | _STREAMED.keys() | {".safetensors", ".json"}
 
 
 @functools.lru_cache(maxsize=8192)
-def _fault(path: str, size: int, _mtime_ns: int, _inode: int) -> str | None:
-    suffix = PurePath(path).suffix
-    if suffix not in _SNIFFED and suffix not in (".safetensors", ".json"):
+def fault(entry: Entry) -> str | None:
+    """Why the file cannot be used, or None as far as its format can tell. OSError if it cannot be read.
+
+    Remembered for as long as size, time and inode stay, so that polling costs one `stat` a file.
+    """
+    suffix = PurePath(entry.path).suffix
+    if suffix not in _CHECKED:
         return None
-    if size == 0:
+    if entry.size == 0:
         return "is empty"
-    try:
-        if suffix == ".safetensors":
-            return safetensors.fault(path, size)
-        if suffix == ".json":
-            return _json_fault(path, size)
-        return _sniffed_fault(path, size)
-    except OSError as error:
-        return f"cannot be read: {error.strerror or error}"
-
-
-def _json_fault(path: str, size: int) -> str | None:
-    if size > MAX_JSON:
-        return f"is JSON of {size} bytes, too large to check"
-    with Path(path).open("rb") as file:
+    if suffix == ".json":
         try:
-            json.loads(file.read())
-        except (ValueError, RecursionError):
-            return "is not valid JSON: cut off or damaged"
-    return None
+            jsons.load(entry)
+        except jsons.JsonError as error:
+            return str(error)
+        return None
+    if suffix == ".safetensors":
+        return safetensors.fault(entry.path, entry.size)
+    if suffix in _STREAMED:
+        with Path(entry.path).open("rb") as file:
+            return _STREAMED[suffix](file, entry.size)
+    return _sniffed_fault(entry.path, entry.size)
 
 
 def _sniffed_fault(path: str, size: int) -> str | None:
@@ -56,9 +52,7 @@ def _sniffed_fault(path: str, size: int) -> str | None:
         if start.startswith(b"PK"):
             return zipped.fault(path)
         if start.startswith(b"\x80") or PurePath(path).suffix in (".pkl", ".pickle"):
-            file.seek(0)
-            try:
-                return legacy.fault(file, size)
-            except pickled.PickleError as error:
-                return str(error)
+            return legacy.fault(file, size)
+    if PurePath(path).suffix in _ANYBODYS and len(start) == 4 and start != bytes(4):
+        return None
     return "is neither a zip archive nor a pickle"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path, PurePath
 from typing import Any
 
-from gpuqueue.checkpoints.formats import zstd
+from gpuqueue.checkpoints.formats import jsons, zstd
 from gpuqueue.checkpoints.listing import Files
 
 MAX_CHUNK = 256 << 20
@@ -19,10 +18,10 @@ def fault(files: Files) -> str | None:
         if PurePath(name).name != ".zarray":
             continue
         try:
-            array = json.loads(Path(files[name].path).read_bytes())
+            array = jsons.load(files[name])
             if fault := _chunks_fault(files, name.removesuffix(".zarray"), array):
                 return fault
-        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        except (ValueError, TypeError, KeyError, AttributeError):
             return f"{name} is damaged"
     return None
 

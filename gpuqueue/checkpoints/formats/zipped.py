@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import struct
 import zipfile
+import zlib
 from pathlib import Path
 from typing import BinaryIO
 
 LOCAL_HEADER = struct.Struct("<4s5H3I2H")
 MAX_MEMBER = 64 << 20
+# All that zipfile raises for bytes that are no archive, or one that it cannot unpack.
+_BROKEN = (zipfile.BadZipFile, struct.error, zlib.error, ValueError, RuntimeError, EOFError, OverflowError)
 
 
 def fault(path: str) -> str | None:
@@ -19,7 +22,7 @@ def fault(path: str) -> str | None:
     try:
         with Path(path).open("rb") as file, zipfile.ZipFile(file) as archive:
             return _entries_fault(file, archive)
-    except (zipfile.BadZipFile, struct.error, ValueError, NotImplementedError, EOFError):
+    except _BROKEN:
         return "is cut off: the zip directory at its end is missing or damaged"
 
 
@@ -45,12 +48,12 @@ def _entries_fault(file: BinaryIO, archive: zipfile.ZipFile) -> str | None:
 
 
 def read_member(path: str, suffix: str) -> bytes | None:
-    """The first entry whose name ends in `suffix`, if it is there and at most MAX_MEMBER bytes."""
+    """The first entry of MAX_MEMBER bytes at most whose name ends in `suffix`; None if there is none."""
     try:
         with zipfile.ZipFile(path) as archive:
             for info in archive.infolist():
                 if info.filename.endswith(suffix) and info.file_size <= MAX_MEMBER:
                     return archive.read(info)
-    except (OSError, zipfile.BadZipFile, struct.error, ValueError, NotImplementedError, EOFError):
+    except _BROKEN:
         return None
     return None

@@ -14,7 +14,6 @@ from gpuqueue.checkpoints.listing import Entry, Files
 
 NAME = "dcp"
 LAST = ".metadata"
-MAX_METADATA = 256 << 20
 
 
 def claims(files: Files) -> bool:
@@ -26,7 +25,7 @@ def completed_at(files: Files) -> float | None:
 
 
 def fault(files: Files, step: int | None) -> str | None:
-    return sharded_fault(files)
+    return None  # `sharded_fault` is asked for every layout
 
 
 def sharded_fault(files: Files) -> str | None:
@@ -48,19 +47,13 @@ def sharded_fault(files: Files) -> str | None:
     return None
 
 
+@functools.lru_cache(maxsize=256)
 def referenced(entry: Entry) -> tuple[tuple[str, int], ...] | str:
     """Each file that a `.metadata` refers to, and the bytes it must have; what is wrong if it is damaged."""
-    return _referenced(entry.path, entry.size, entry.mtime_ns)
-
-
-@functools.lru_cache(maxsize=256)
-def _referenced(path: str, size: int, _mtime_ns: int) -> tuple[tuple[str, int], ...] | str:
-    if size > MAX_METADATA:
-        return f"has {size} bytes, too many to check"
+    if entry.size > pickled.MAX_LOADED:
+        return f"has {entry.size} bytes, too many to check"
     try:
-        metadata = pickled.load(Path(path).read_bytes())
-    except OSError as error:
-        return f"cannot be read: {error.strerror or error}"
+        metadata = pickled.load(Path(entry.path).read_bytes())
     except pickled.PickleError as error:
         return str(error)
     storage = pickled.field(metadata, "storage_data")

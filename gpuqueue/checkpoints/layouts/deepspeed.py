@@ -9,14 +9,10 @@ import re
 from pathlib import PurePath
 
 from gpuqueue.checkpoints.find import claim_of, read_line
-from gpuqueue.checkpoints.formats import pickled
 from gpuqueue.checkpoints.layouts import content
 from gpuqueue.checkpoints.listing import Files, entry_at
 
 NAME = "deepspeed"
-_MODEL = re.compile(
-    r"(?:^|/)(?:mp_rank_\d+|zero_pp_rank_\d+_mp_rank_\d+|layer_\d+-model_\d+)_?-?model_states\.pt$"
-)
 _SHARD = re.compile(r"^(.*?)zero_pp_rank_(\d+)_mp_rank_(\d+)(?:_\d+)?_optim_states\.pt$")
 
 
@@ -44,6 +40,14 @@ def fault(files: Files, step: int | None) -> str | None:
     return ranks_fault(files)
 
 
+def tag_missing(files: Files) -> str | None:
+    """For a checkpoint that holds DeepSpeed's directory within: `latest` is there and names what is there."""
+    tags = {name.split("/")[0] for name in files if name.startswith("global_step")}
+    if tags and ("latest" not in files or read_line(files["latest"].path) not in tags):
+        return "`latest` is missing or does not name a tag that is there"
+    return None
+
+
 def ranks_fault(files: Files) -> str | None:
     """Every rank's optimizer shard is there: the model's file says how many ranks there were."""
     shards: dict[str, set[int]] = {}
@@ -58,7 +62,7 @@ def ranks_fault(files: Files) -> str | None:
         for rank in range(ranks):
             if rank not in found:
                 return f"{prefix}zero_pp_rank_{rank}_mp_rank_{model_rank}_optim_states.pt is missing"
-    if not any(_MODEL.search(name) for name in files):
+    if not any(name.endswith("model_states.pt") for name in files):
         return "no file holds the model's states"
     return None
 
@@ -66,5 +70,5 @@ def ranks_fault(files: Files) -> str | None:
 def _data_parallel_ranks(files: Files) -> int | None:
     for name in files:
         if name.endswith("_model_states.pt"):
-            return content.whole_number(pickled.field(content.top(files[name]), "dp_world_size"))
+            return content.counts(files[name]).get("dp_world_size")
     return None

@@ -1,4 +1,4 @@
-"""fairseq: `checkpoint_last.pt`, `checkpoint<epoch>.pt`, `checkpoint_<epoch>_<updates>.pt`; renamed when done."""
+"""fairseq: `checkpoint_last.pt`, `checkpoint<epoch>.pt`, `checkpoint_<epoch>_<updates>.pt`, renamed last."""
 
 from __future__ import annotations
 

@@ -7,11 +7,11 @@
 from __future__ import annotations
 
 import functools
-import json
 import re
-from pathlib import Path, PurePath
+from pathlib import PurePath
 
-from gpuqueue.checkpoints.formats import pickled, zipped
+from gpuqueue.checkpoints.formats import jsons, pickled, zipped
+from gpuqueue.checkpoints.layouts import deepspeed
 from gpuqueue.checkpoints.listing import Entry, Files
 
 NAME = "hf"
@@ -19,13 +19,17 @@ LAST = "trainer_state.json"
 # Written by Trainer's just-in-time saving (`enable_jit_checkpoint`), removed when the save is done.
 SENTINEL = "checkpoint-is-incomplete.txt"
 _NAME = re.compile(r"^checkpoint-\d+$")
+# A save that was cut short has got at least to one of these, or to weights.
+_FIRST = frozenset({"config.json", "adapter_config.json"})
 _NO_WEIGHTS = frozenset({"training_args.bin", "optimizer.bin", "scheduler.bin", "sampler.bin"})
 
 
 def claims(files: Files) -> bool:
     if LAST in files or SENTINEL in files:
         return True
-    return bool(_NAME.match(PurePath(files.root).name)) and "random_states_0.pkl" not in files
+    if not _NAME.match(PurePath(files.root).name) or "random_states_0.pkl" in files:
+        return False
+    return any(name.endswith((".safetensors", ".bin")) or name in _FIRST for name in files)
 
 
 def completed_at(files: Files) -> float | None:
@@ -45,7 +49,7 @@ def fault(files: Files, step: int | None) -> str | None:
         return f"{LAST} says global_step {recorded}, not {step}"
     if not any(_holds_weights(name) for name in files):
         return "no file holds the model's weights or adapters"
-    return _training_state_fault(files)
+    return deepspeed.tag_missing(files) or _training_state_fault(files)
 
 
 def _holds_weights(name: str) -> bool:
@@ -69,22 +73,18 @@ def _training_state_fault(files: Files) -> str | None:
     return None
 
 
+@functools.lru_cache(maxsize=256)
 def recorded_step(entry: Entry) -> int | None:
     """The global_step in trainer_state.json; None if it cannot be read."""
-    return _recorded_step(entry.path, entry.size, entry.mtime_ns)
-
-
-@functools.lru_cache(maxsize=256)
-def _recorded_step(path: str, _size: int, _mtime_ns: int) -> int | None:
     try:
-        with Path(path).open("rb") as file:
-            state = json.loads(file.read())
-    except (OSError, ValueError, RecursionError):
+        state = jsons.load(entry)
+    except jsons.JsonError:
         return None
     step = state.get("global_step") if isinstance(state, dict) else None
     return step if isinstance(step, int) and not isinstance(step, bool) else None
 
 
+@functools.lru_cache(maxsize=256)
 def saves_only_model(entry: Entry) -> bool:
     """Whether the pickled TrainingArguments say that optimizer and scheduler are not saved."""
     data = zipped.read_member(entry.path, "data.pkl")

@@ -5,17 +5,17 @@ An item's arrays lie in an OCDBT database or in Zarr chunks, which are followed 
 
 from __future__ import annotations
 
-import json
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any
 
-from gpuqueue.checkpoints.formats import ocdbt, zarr
+from gpuqueue.checkpoints.formats import jsons, ocdbt, zarr
 from gpuqueue.checkpoints.listing import Files
 
 NAME = "orbax"
 METADATA = "_CHECKPOINT_METADATA"
 TREE = "_METADATA"
 COMMITTED = "commit_success.txt"
+_JSON = frozenset({METADATA, TREE, "_sharding", ".zarray", "metadata"})
 
 
 def claims(files: Files) -> bool:
@@ -45,7 +45,8 @@ def fault(files: Files, step: int | None) -> str | None:
         base = PurePath(name).name
         if files[name].size == 0 and base != COMMITTED:
             return f"{name} is empty"
-        if base in (METADATA, TREE, "_sharding", ".zarray", "metadata") and _read(files, name) is None:
+        is_json = base in _JSON or PurePath(name).parent.name == "array_metadatas"
+        if is_json and _read(files, name) is None:
             return f"{name} is not valid JSON: cut off or damaged"
         if base == TREE and not _arrays_beside(files, name):
             return f"{ocdbt.MANIFEST} is missing beside {name}"
@@ -73,7 +74,7 @@ def _read(files: Files, name: str) -> dict[str, Any] | None:
     if name not in files:
         return None
     try:
-        value = json.loads(Path(files[name].path).read_bytes())
-    except (OSError, ValueError, RecursionError):
+        value = jsons.load(files[name])
+    except jsons.JsonError:
         return None
     return value if isinstance(value, dict) else {}

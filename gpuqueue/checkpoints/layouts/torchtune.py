@@ -9,6 +9,7 @@ import re
 from pathlib import PurePath
 
 from gpuqueue.checkpoints.formats import whole
+from gpuqueue.checkpoints.layouts import content
 from gpuqueue.checkpoints.listing import Entry, Files, entry_at
 
 NAME = "torchtune"
@@ -27,6 +28,9 @@ def fault(files: Files, step: int | None) -> str | None:
     recipe = _recipe(files)
     if recipe is not None and (damage := whole.fault(recipe)):
         return f"recipe_state.pt {damage}"
+    epochs = None if recipe is None else content.counts(recipe).get("epochs_run")
+    if epochs is not None and step is not None and epochs <= step:
+        return f"recipe_state.pt was saved after {epochs} epochs: this one's save was not finished"
     if not any(name.endswith((".safetensors", ".bin", ".pt", ".distcp")) for name in files):
         return "no file holds the model's weights or adapters"
     return None

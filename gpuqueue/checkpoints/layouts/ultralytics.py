@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from pathlib import PurePath
 
-from gpuqueue.checkpoints.formats import pickled
 from gpuqueue.checkpoints.layouts import content
 from gpuqueue.checkpoints.listing import Files
 
@@ -25,6 +24,6 @@ def completed_at(files: Files) -> float | None:
 
 def fault(files: Files, step: int | None) -> str | None:
     for name in files:
-        if pickled.field(content.top(files[name]), "epoch") == -1:
+        if content.counts(files[name]).get("epoch") == -1:
             return f"{name} is of a run that has ended: its optimizer was stripped, it cannot be resumed"
     return None

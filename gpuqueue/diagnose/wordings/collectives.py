@@ -6,8 +6,7 @@ from gpuqueue.diagnose.finding import Cause, Retry
 _NCCL = Cause.nccl
 _RANK = (
     "A rank died or hung and the others waited for it: look for the first error of any rank; with none, "
-    "check the "
-    "network interface (NCCL_SOCKET_IFNAME) and run with NCCL_DEBUG=INFO."
+    "check the network interface (NCCL_SOCKET_IFNAME) and run with NCCL_DEBUG=INFO."
 )
 _ONCE = Retry.once
 
@@ -21,8 +20,7 @@ TABLE = (
     wording(
         _NCCL,
         r"nccl(?:Unhandled(?:Cuda|System)|System|Internal|Remote|InvalidUsage|InvalidArgument)\w*: "
-        r"|ncclRemoteError"
-        r"|NCCL error in:|NCCL Error \d+: |NCCL failure|RCCL error",
+        r"|ncclRemoteError|NCCL error in:|NCCL Error \d+: |NCCL failure|RCCL error",
         _RANK,
         _ONCE,
     ),

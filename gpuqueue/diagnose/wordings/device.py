@@ -6,13 +6,11 @@ from gpuqueue.diagnose.finding import Cause, Retry
 _CARD = "The card is at fault, not the job: drain it and run the job elsewhere or after a reset."
 _ASSERT = (
     "The program gave the card a value out of range: usually a token id beyond the embedding, or a label "
-    "beyond the "
-    "number of classes. Run once on the CPU or with CUDA_LAUNCH_BLOCKING=1 to see where."
+    "beyond the number of classes. Run once on the CPU or with CUDA_LAUNCH_BLOCKING=1 to see where."
 )
 _ACCESS = (
     "A kernel used memory that it does not own. Look for an Xid in the kernel log first; without one it is "
-    "a bug of the "
-    "program or of an extension: run with CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer."
+    "a bug of the program or of an extension: run with CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer."
 )
 _HARD, _ILLEGAL = Cause.hardware, Cause.illegal_access
 

@@ -6,28 +6,28 @@ from gpuqueue.diagnose.finding import Cause, Retry
 _DRIVER, _BUILD, _MODULE = Cause.driver, Cause.wrong_build, Cause.missing_module
 _USUAL, _HINT = Strength.usual, Strength.hint
 _MISMATCH = (
-    "The driver was upgraded under the running kernel module: the node needs a reboot (or the "
-    "modules reloaded)."
+    "The driver was upgraded under the running kernel module: the node needs a reboot (or the modules "
+    "reloaded)."
 )
 _FABRIC = (
-    "The node's fabric manager or driver is not ready: `systemctl status nvidia-fabricmanager`; the "
-    "admin must fix it."
+    "The node's fabric manager or driver is not ready: `systemctl status nvidia-fabricmanager`; the admin "
+    "must fix it."
 )
 _OLD = (
-    "The driver is older than this build needs: an older CUDA build of the package, or a newer driver "
-    "on the node."
+    "The driver is older than this build needs: an older CUDA build of the package, or a newer driver on "
+    "the node."
 )
 _NONE = (
     "The job saw no usable card: check `nvidia-smi`, the driver, and that the job claimed VRAM (with "
     "--vram 0 none is shown)."
 )
 _WRONG = (
-    "This build has no code for this card or no CUDA at all: install the package for the node's CUDA "
-    "and card."
+    "This build has no code for this card or no CUDA at all: install the package for the node's CUDA and "
+    "card."
 )
 _LIBRARY = (
-    "A CUDA library that this build was linked to is not there: the package is for another CUDA or "
-    "PyTorch version."
+    "A CUDA library that this build was linked to is not there: the package is for another CUDA or PyTorch "
+    "version."
 )
 
 TABLE = (
@@ -59,7 +59,7 @@ TABLE = (
     wording(
         _DRIVER,
         r"Found no NVIDIA driver on your system|CUDA driver initialization failed"
-        r"|couldn't communicate with the NVIDIA driver",
+        r"|couldn't communicate with the NVIDIA driver|^No devices were found",
         _NONE,
     ),
     wording(
@@ -125,8 +125,9 @@ TABLE = (
     ),
     wording(
         _BUILD,
-        r"(?:ImportError|OSError):.*lib(?:cudart|cublas\w*|cudnn\w*|cusparse\w*|cufft|curand|cusolver|nvrtc\S*|nccl|torch\w*|c10\w*"
-        r"|nvJitLink|cupti|amdhip64|rocblas|hipblas\w*)[\w.-]*\.so\S*: cannot open shared object file",
+        r"(?:ImportError|OSError):.*lib(?:cudart|cublas\w*|cudnn\w*|cusparse\w*|cufft|curand|cusolver"
+        r"|nvrtc\S*|nccl|torch\w*|c10\w*|nvJitLink|cupti|amdhip64|rocblas"
+        r"|hipblas\w*)[\w.-]*\.so\S*: cannot open shared object file",
         _LIBRARY,
     ),
     wording(
@@ -136,8 +137,8 @@ TABLE = (
     ),
     wording(
         _BUILD,
-        r"cuDNN version incompatibility|CUDNN_STATUS_(?:VERSION_MISMATCH|ARCH_MISMATCH"
-        r"|SUBLIBRARY_VERSION_MISMATCH)"
+        r"cuDNN version incompatibility"
+        r"|CUDNN_STATUS_(?:VERSION_MISMATCH|ARCH_MISMATCH|SUBLIBRARY_VERSION_MISMATCH)"
         r"|CUBLAS_STATUS_ARCH_MISMATCH",
         _LIBRARY,
     ),

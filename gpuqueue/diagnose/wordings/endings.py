@@ -9,8 +9,8 @@ _LIMIT = "The time limit ended it: a longer --time, or checkpoints from which th
 _WAITED = "Something that the program waited for did not answer in time: {what}"
 _SENT = "Somebody or something outside sent the signal; gpuqueue did not."
 _CRASH = (
-    "Native code crashed: run with PYTHONFAULTHANDLER=1, and suspect compiled extensions and mixed "
-    "library versions."
+    "Native code crashed: run with PYTHONFAULTHANDLER=1, and suspect compiled extensions and mixed library "
+    "versions."
 )
 
 TABLE = (
@@ -29,8 +29,8 @@ TABLE = (
     ),
     wording(
         _TIME,
-        r"(?P<what>(?:DistStoreError|TimeoutError|RendezvousTimeoutError|ReadTimeout(?:Error)?|ConnectTimeout"
-        r"|GetTimeoutError|socket\.timeout)\b.*)",
+        r"(?P<what>(?:DistStoreError|TimeoutError|RendezvousTimeoutError|ReadTimeout(?:Error)?"
+        r"|ConnectTimeout|GetTimeoutError|socket\.timeout)\b.*)",
         _WAITED,
         Retry.once,
         _USUAL,
@@ -44,15 +44,16 @@ TABLE = (
     ),
     wording(
         _SIGNAL,
-        r"Segmentation fault|Signal 11 \(SIGSEGV\)|exitcode\s*[:=]?\s*-11\b|died with <Signals\.SIGSEGV"
-        r"|signal: segmentation fault|Fatal Python error: (?:Segmentation|Aborted|Illegal)",
+        r"Segmentation fault|Signal 11 \(SIGSEGV\)|(?:exit|return) ?code\s*[:=]?\s*-11\b|signal SIGSEGV"
+        r"|on signal 11\b|died with <Signals\.SIGSEGV|signal: segmentation fault"
+        r"|Fatal Python error: (?:Segmentation|Aborted|Illegal)",
         _CRASH,
         Retry.once,
     ),
     wording(
         _SIGNAL,
-        r"(?:^|\s)Aborted(?:\s+\(core dumped\))?\s*$|Signal 6 \(SIGABRT\)|exitcode\s*[:=]?\s*-6\b"
-        r"|died with <Signals\.SIGABRT",
+        r"(?:^|\s)Aborted(?:\s+\(core dumped\))?\s*$|Signal 6 \(SIGABRT\)"
+        r"|(?:exit|return) ?code\s*[:=]?\s*-6\b|signal SIGABRT|on signal 6\b|died with <Signals\.SIGABRT",
         _CRASH,
         Retry.once,
         _USUAL,
@@ -62,9 +63,8 @@ TABLE = (
     ),
     wording(
         _SIGNAL,
-        r"double free or corruption|(?:malloc|free|munmap_chunk|corrupted)\S*: (?:invalid|corrupted"
-        r"|memory corruption"
-        r"|smallbin)"
+        r"double free or corruption"
+        r"|(?:malloc|free|munmap_chunk|corrupted)\S*: (?:invalid|corrupted|memory corruption|smallbin)"
         r"|corrupted (?:double-linked list|size vs)",
         _CRASH,
         Retry.once,

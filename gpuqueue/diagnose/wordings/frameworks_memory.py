@@ -6,8 +6,7 @@ from gpuqueue.diagnose.finding import Cause, Phase, Retry
 _OOM = Cause.out_of_memory
 _XLA = (
     "XLA takes three quarters of the card at start, so a neighbour or its own claim may leave too little: "
-    "set "
-    "XLA_PYTHON_CLIENT_MEM_FRACTION to the claim's share of the card, or use a smaller batch."
+    "set XLA_PYTHON_CLIENT_MEM_FRACTION to the claim's share of the card, or use a smaller batch."
 )
 _TF = "TensorFlow could not place a tensor on the card. Use a smaller batch, or claim more VRAM."
 _SERVER = "Lower the model length or the number of sequences, quantise the KV cache, or claim more VRAM."
@@ -25,6 +24,18 @@ TABLE = (
         "memory.",
     ),
     wording(_OOM, r"OOM when allocating tensor with shape ?\[[^\]]*\](?!.*device:CPU:)", _TF),
+    wording(
+        _OOM,
+        r"Dst tensor is not initialized|Failed to get convolution algorithm\. This is probably because cuDNN",
+        _TF,
+        strength=Strength.usual,
+    ),
+    wording(
+        _OOM,
+        r"DNN library initialization failed|Failed to create cu(?:blas|dnn|solver) handle",
+        _XLA,
+        strength=Strength.usual,
+    ),
     wording(_OOM, r"InternalError: .*Status: out of memory", _TF),
     wording(_OOM, r"\bResourceExhaustedError\b", _TF, strength=Strength.usual),
     wording(
@@ -42,11 +53,10 @@ TABLE = (
     wording(
         Cause.neighbour,
         r"Free memory on device\D{0,12}(?:\d\D{0,4})?"
-        r"\((?P<free>[\d.]+)/(?P<total>[\d.]+) GiB\) on startup is less than "
-        r"desired GPU memory utilization(?:.*?, (?P<wanted>[\d.]+) GiB)?",
+        r"\((?P<free>\d+(?:\.\d+)?)/(?P<total>\d+(?:\.\d+)?) GiB\) on startup is less than "
+        r"desired GPU memory utilization(?:.*?, (?P<wanted>\d+(?:\.\d+)?) GiB)?",
         "vLLM wants {wanted} of {total} GiB, but others left only {free} GiB: set gpu_memory_utilization "
-        "to the claim's "
-        "share of the card, or wait for a card with more room.",
+        "to the claim's share of the card, or wait for a card with more room.",
         retry=Retry.free,
         phase=Phase.load,
     ),
@@ -59,8 +69,9 @@ TABLE = (
     ),
     wording(
         _OOM,
-        r"max(?:imum)? (?:model len|seq len|model length|sequence length)\s*\(?(?P<length>\d+)\)?.*"
-        r"(?:larger than the (?:maximum number of tokens|available KV cache)|KV cache is needed)",
+        r"max(?:imum)? (?:model len|seq len|model length"
+        r"|sequence length)\s*\(?(?P<length>\d+)\)?.*(?:larger than the (?:maximum number of tokens"
+        r"|available KV cache)|KV cache is needed)",
         "The KV cache for {length} tokens does not fit: lower max_model_len. " + _SERVER,
         phase=Phase.load,
     ),
@@ -73,6 +84,7 @@ TABLE = (
     wording(
         _OOM, r"Not enough memory\. Please try to increase --mem-fraction-static", _SERVER, phase=Phase.load
     ),
+    wording(_OOM, r"(?:Prefill|Decode) out of memory\. Try to lower", _SERVER),
     wording(_OOM, r"Not enough memory to handle \d+ (?:prefill|total) tokens", _SERVER),
     wording(_OOM, r"\[TensorRT-LLM\].*out of memory|\[TRT\].*OutOfMemory", _SERVER),
     wording(
@@ -87,6 +99,7 @@ TABLE = (
         "A buffer of {asked} MiB did not fit. " + _LLAMA,
         phase=Phase.load,
     ),
+    wording(_OOM, r"failed to allocate buffer for kv cache|ErrorOutOfDeviceMemory", _LLAMA, phase=Phase.load),
     wording(_OOM, r"cudaMalloc failed: out of memory", _LLAMA, phase=Phase.load),
     wording(_OOM, r"(?:unable|failed) to allocate (?:CUDA|ROCm)\d+ buffer", _LLAMA, phase=Phase.load),
     wording(

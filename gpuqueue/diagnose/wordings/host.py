@@ -7,18 +7,16 @@ _HOST, _SHM, _DISK = Cause.host_out_of_memory, Cause.shm_full, Cause.disk_full
 _USUAL = Strength.usual
 _LESS = (
     "The host's memory ran out, not the card's: fewer or leaner data-loader workers, no second copy of the "
-    "model on "
-    "the CPU, or a larger --mem."
+    "model on the CPU, or a larger --mem."
 )
 _KILLED = "SIGKILL that gpuqueue did not send is nearly always the kernel out of memory. " + _LESS
-_CLEAN = (
+CLEAN_SHM = (
     "/dev/shm is full: remove what crashed jobs left there (nccl-*, torch_*), enlarge it (--shm-size in a "
-    "container), "
-    "or use fewer data-loader workers."
+    "container), or use fewer data-loader workers."
 )
 _SPACE = (
-    "Free space, keep fewer checkpoints (save_total_limit), or write elsewhere; the last file written "
-    "is incomplete."
+    "Free space, keep fewer checkpoints (save_total_limit), or write elsewhere; the last file written is "
+    "incomplete."
 )
 
 TABLE = (
@@ -30,8 +28,8 @@ TABLE = (
     wording(_HOST, r"invoked oom-killer|systemd-oomd.*killed|\bOOMKilled\b|earlyoom.*sending SIG", _LESS),
     wording(
         _HOST,
-        r"detected \d+ oom[-_ ]kill event|oom-kill event\(s\)|task \d+: out of memory|exceeded (?:job "
-        r"|step )?memory limit",
+        r"detected \d+ oom[-_ ]kill event|oom-kill event\(s\)|task \d+: out of memory"
+        r"|exceeded (?:job |step )?memory limit",
         _LESS,
     ),
     wording(_HOST, r"DataLoader worker \(pid\(?s?\)? ?[\d, ]+\) (?:is|was) killed by signal: Killed", _LESS),
@@ -58,18 +56,19 @@ TABLE = (
     wording(_HOST, r"DataLoader worker \(pid\(?s?\)? ?[\d, ]+\) exited unexpectedly", _LESS, strength=_USUAL),
     wording(
         _HOST,
-        r"Signal 9 \(SIGKILL\)|died with <Signals\.SIGKILL|exitcode\s*[:=]?\s*-9\b|SignalKilled"
-        r"|signal: killed",
+        r"Signal 9 \(SIGKILL\)|died with <Signals\.SIGKILL|(?:exit|return) ?code\s*[:=]?\s*-9\b|SignalKilled"
+        r"|signal SIGKILL|on signal 9\b|task \d+: Killed|signal: killed",
         _KILLED,
         strength=_USUAL,
     ),
     wording(
         _HOST,
-        r"(?:^|: line \d+: +\d+ |^\S+: )Killed(?:\s{2,}\S.*)?\s*$|exited with code 137\b|exit (?:code"
-        r"|status) 137\b",
+        r"(?:^|: line \d+: +\d+ |^\S+: )Killed(?:\s{2,}\S.*)?\s*$|exited with code 137\b"
+        r"|exit (?:code|status) 137\b",
         _KILLED,
         strength=_USUAL,
     ),
+    wording(_HOST, r"\bCannot allocate memory\b", _LESS, strength=_USUAL),
     wording(_HOST, r"process in the process pool was terminated abruptly", _LESS, strength=_USUAL),
     wording(
         _HOST,
@@ -81,28 +80,32 @@ TABLE = (
     wording(
         _SHM,
         r"Unexpected bus error encountered in worker|insufficient shared memory|out of shared memory",
-        _CLEAN,
+        CLEAN_SHM,
     ),
     wording(
-        _SHM, r"DataLoader worker \(pid\(?s?\)? ?[\d, ]+\) (?:is|was) killed by signal: Bus error", _CLEAN
+        _SHM, r"DataLoader worker \(pid\(?s?\)? ?[\d, ]+\) (?:is|was) killed by signal: Bus error", CLEAN_SHM
     ),
     wording(
         _SHM,
         r"unable to (?:open shared memory object|write to file|resize file"
         r"|mmap \d+ bytes from file) </?torch_",
-        _CLEAN,
+        CLEAN_SHM,
     ),
-    wording(_SHM, r"Error while creating shared memory segment|posix_fallocate failed", _CLEAN),
+    wording(_SHM, r"Error while creating shared memory segment|posix_fallocate failed", CLEAN_SHM),
     wording(
-        _SHM, r"/dev/shm\b.*(?:No space left|full)|(?:No space left|not enough space).*/dev/shm\b", _CLEAN
-    ),
-    wording(
-        _SHM, r"object_store_memory.*/dev/shm has only|shm_open.*(?:failed|No space)", _CLEAN, strength=_USUAL
+        _SHM, r"/dev/shm\b.*(?:No space left|full)|(?:No space left|not enough space).*/dev/shm\b", CLEAN_SHM
     ),
     wording(
         _SHM,
-        r"Bus error(?: +\(core dumped\))?|exitcode\s*[:=]?\s*-7\b|Signal 7 \(SIGBUS\)",
-        _CLEAN,
+        r"object_store_memory.*/dev/shm has only|shm_open.*(?:failed|No space)",
+        CLEAN_SHM,
+        strength=_USUAL,
+    ),
+    wording(
+        _SHM,
+        r"Bus error(?: +\(core dumped\))?|(?:exit|return) ?code\s*[:=]?\s*-7\b|signal SIGBUS|on signal 7\b"
+        r"|Signal 7 \(SIGBUS\)",
+        CLEAN_SHM,
         strength=_USUAL,
     ),
     # Disks

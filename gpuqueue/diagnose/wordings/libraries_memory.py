@@ -5,8 +5,8 @@ from gpuqueue.diagnose.finding import Cause
 
 _OOM = Cause.out_of_memory
 _FACE = (
-    "The library could not get its workspace: the card was full at that moment. "
-    "Leave it room: a smaller batch, or a larger claim."
+    "The library could not get its workspace: the card was full at that moment. Leave it room: a smaller "
+    "batch, or a larger claim."
 )
 _USUAL = Strength.usual
 
@@ -29,8 +29,7 @@ TABLE = (
         _OOM,
         r"^Error out of memory at line \d+ in file .*(?:pythonInterface|ops\.cu)",
         "bitsandbytes could not get (managed) memory and ended the process. The card, or the host memory "
-        "that paged "
-        "optimizers spill to, was full: a smaller batch, or a larger claim.",
+        "that paged optimizers spill to, was full: a smaller batch, or a larger claim.",
     ),
     wording(_OOM, r"cupy\S*OutOfMemoryError: Out of memory allocating (?P<asked>[\d,]+) bytes", _FACE),
     wording(_OOM, r"std::bad_alloc: (?:out_of_memory|CUDA error|RMM failure)|RMM.*out.of.memory", _FACE),

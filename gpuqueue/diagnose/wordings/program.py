@@ -12,7 +12,7 @@ _PATH = "`{module}` is not on the job's PATH: activate the right environment bef
 
 TABLE = (
     wording(_MODULE, r"(?:ModuleNotFoundError|ImportError): No module named '?(?P<module>[\w.-]+)", _INSTALL),
-    wording(_MODULE, r"\S*python\S*: No module named '?(?P<module>[\w.-]+)", _INSTALL),
+    wording(_MODULE, r"python[\d.]*: No module named '?(?P<module>[\w.-]+)", _INSTALL),
     wording(_MODULE, r"because of the following error.*No module named '?(?P<module>[\w.-]+)", _INSTALL),
     wording(_MODULE, r"^No module named '?(?P<module>[\w.-]+)", _INSTALL, strength=_USUAL),
     wording(_MODULE, r"PackageNotFoundError: .*?(?P<module>[\w.-]+)$", _INSTALL),
@@ -86,6 +86,9 @@ TABLE = (
         r"|ambiguous)",
         "The command line is wrong.",
         Retry.no,
+    ),
+    wording(
+        _PROGRAM, r"python[\d.]*: can't open file", "The script is not where the command says.", Retry.no
     ),
     wording(
         _PROGRAM, r"^(?:SyntaxError|IndentationError|TabError): ", "The program does not parse.", Retry.no

@@ -1,7 +1,7 @@
 """PyTorch's own words for "the card is full": CUDA, HIP, XPU, NPU and Metal builds."""
 
 from gpuqueue.diagnose.clue import Strength, wording
-from gpuqueue.diagnose.finding import Cause, Retry
+from gpuqueue.diagnose.finding import Cause
 
 _OOM = Cause.out_of_memory
 _SMALLER = "Use a smaller micro-batch or shorter sequences, gradient checkpointing, or claim more VRAM."
@@ -27,6 +27,9 @@ TABLE = (
         _SMALLER,
         strength=Strength.usual,
     ),
+    wording(
+        _OOM, r"No executable batch size found, reached zero", "Not even a batch of one fits. " + _SMALLER
+    ),
     wording(_OOM, r"Triton Error \[(?:CUDA|HIP)\]: out of memory", _SMALLER),
     wording(
         _OOM,
@@ -45,11 +48,5 @@ TABLE = (
         Cause.program_error,
         r"Unrecognized CachingAllocator option|Unrecognized key '.*' in .*allocator config",
         "PYTORCH_CUDA_ALLOC_CONF holds a key that this PyTorch does not know; remove it.",
-    ),
-    wording(
-        Cause.program_error,
-        r"expandable_segments not supported on this platform.{0,5}\(?.*Error",
-        "Remove expandable_segments from PYTORCH_CUDA_ALLOC_CONF.",
-        retry=Retry.no,
     ),
 )

@@ -29,7 +29,7 @@ typedef struct { char function[64]; int code; } Fault;
 typedef struct { unsigned pid; unsigned long long mib; int hidden; char kind; } Process;
 typedef struct { unsigned pid; unsigned long long at_us; unsigned percent; } Sample;
 typedef struct {
-    char uuid[96], bus[32], name[96];
+    char uuid[96], bus[32], name[96], simdir[4096];
     unsigned minor, util;
     unsigned long long total, reserved, used;
     int temperature, slowdown, margin;
@@ -51,10 +51,10 @@ static char handles[MAX_CARDS][96]; /* a device handle points to the UUID of its
 
 /* ---- reading the file ---- */
 
-static int alive(unsigned pid, unsigned long long ticks)
+/* State and start ticks (fields 3 and 22) of /proc/PID/stat: what makes a pid one process for good. */
+static int read_stat(unsigned pid, char *state, unsigned long long *start)
 {
-    char path[64], text[1024], state;
-    unsigned long long start = 0;
+    char path[64], text[1024];
     snprintf(path, sizeof path, "/proc/%u/stat", pid);
     FILE *file = fopen(path, "r");
     if (!file) return 0;
@@ -62,10 +62,15 @@ static int alive(unsigned pid, unsigned long long ticks)
     fclose(file);
     text[length] = 0;
     char *after = strrchr(text, ')');
-    if (!after || sscanf(after + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-                         &state, &start) != 2)
-        return 0;
-    return start == ticks && state != 'Z' && state != 'X';
+    return after && sscanf(after + 1, " %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+                           state, start) == 2;
+}
+
+static int alive(unsigned pid, unsigned long long ticks)
+{
+    char state;
+    unsigned long long start;
+    return read_stat(pid, &state, &start) && start == ticks && state != 'Z' && state != 'X';
 }
 
 static void add_process(Card *card, unsigned pid, unsigned long long mib, int hidden, char kind)
@@ -121,7 +126,10 @@ static void read_card_line(Card *card, const char *word, char *value)
     else if (!strcmp(word, "temperature")) card->temperature = atoi(value);
     else if (!strcmp(word, "slowdown")) card->slowdown = atoi(value);
     else if (!strcmp(word, "margin")) card->margin = atoi(value);
-    else if (!strcmp(word, "simdir")) read_simdir(card, value);
+    else if (!strcmp(word, "simdir")) {
+        snprintf(card->simdir, sizeof card->simdir, "%s", value);
+        read_simdir(card, value);
+    }
     else if (!strcmp(word, "process") && sscanf(value, "%u %63s %c", &pid, size, &kind) == 3) {
         int hidden = !strncmp(size, "hidden:", 7);
         add_process(card, pid, strtoull(hidden ? size + 7 : size, NULL, 10), hidden, kind);

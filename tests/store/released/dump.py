@@ -1,4 +1,9 @@
-"""Prints a database of the present schema as SQL, with what tests/store/test_schema.py expects in it."""
+"""Prints a database of the present schema as SQL, with what tests/store/test_schema.py expects in it:
+
+    python -m tests.store.released.dump > tests/store/released/NUMBER.sql
+
+Once a schema is released, its dump is never made again: it stands for the databases out there.
+"""
 
 import sqlite3
 import sys
@@ -35,7 +40,7 @@ def fill(path: Path) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as directory:
-        path = Path(directory) / "gpuqueue.sqlite"
+        path = Path(directory) / "gpuqueue.db"
         fill(path)
         with closing(sqlite3.connect(path)) as connection:
             sys.stdout.write("\n".join(connection.iterdump()) + "\n")

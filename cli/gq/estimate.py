@@ -1,0 +1,292 @@
+"""gq estimate: how much VRAM a run will need, before it runs. Needs neither daemon nor network."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gq.arguments import Size
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from gpuqueue.estimate.advise import Change
+    from gpuqueue.estimate.budget import Cell
+    from gpuqueue.estimate.estimate import Estimate
+    from gpuqueue.estimate.reading import Reading
+    from gpuqueue.estimate.run import Run
+    from gpuqueue.estimate.shapes import ModelShape
+
+DEFAULT_CARD_MIB = 32607
+
+
+def node_limits() -> tuple[list[int], int | None] | None:
+    """This node's cards and this user's quota in MiB, from the daemon; None where none answers."""
+    return None
+
+
+def _choice(*names: str) -> click.Choice[str]:
+    return click.Choice(names, case_sensitive=False)
+
+
+@click.command(name="estimate")
+@click.argument("model", required=False)
+@click.option(
+    "--from",
+    "source",
+    metavar="FILE",
+    help="Read train.py, an Axolotl, LLaMA-Factory or TRL YAML, or an accelerate config; nothing is run.",
+)
+@click.option("--method", type=_choice("full", "lora", "qlora", "inference", "vllm"))
+@click.option("--weights", metavar="FORMAT", help="fp32 bf16 fp16 int8 nf4 nf4-dq gptq4 gptq8 awq fp8")
+@click.option("--compute", type=_choice("fp32", "bf16", "fp16"), help="What is computed in.")
+@click.option("--autocast/--no-autocast", default=None, help="Trainer's bf16=True; off: all in the weights' type.")
+@click.option("-r", "--rank", type=int, help="LoRA rank.")
+@click.option("--targets", metavar="NAMES", help="LoRA targets, with commas; all-linear.")
+@click.option("--modules-to-save", metavar="NAMES", help="Modules trained in full beside LoRA.")
+@click.option("--dropout/--no-dropout", default=None, help="LoRA dropout above 0.")
+@click.option("--kbit", type=_choice("peft", "trl", "none"), help="Who prepared a 4- or 8-bit model for training.")
+@click.option(
+    "--optimizer",
+    metavar="NAME",
+    help="adamw adamw_fused adamw_8bit paged_adamw_8bit adafactor lion muon sgd",
+)
+@click.option("-b", "--batch", type=int, help="Rows a card and step.")
+@click.option("-s", "--seq", "seq_len", type=int, help="Tokens a row.")
+@click.option("--accumulation", "grad_accumulation", type=int, help="Gradient accumulation steps.")
+@click.option("--checkpointing/--no-checkpointing", default=None, help="Gradient checkpointing.")
+@click.option("--attention", type=_choice("flash", "sdpa", "eager"))
+@click.option("--loss", type=_choice("eager", "fused", "chunked", "linear"), help="linear: Liger, Cut Cross Entropy.")
+@click.option("--liger", is_flag=True, help="All of Liger's kernels.")
+@click.option("--compile", "compiled", is_flag=True, default=None, help="torch.compile.")
+@click.option("--expandable-segments", is_flag=True, default=None, help="PYTORCH_ALLOC_CONF=expandable_segments:True")
+@click.option("--ranks", type=int, help="Cards that share the work.")
+@click.option("--zero", type=int, help="DeepSpeed ZeRO stage; 3 for FSDP full shard.")
+@click.option("--offload-optimizer", is_flag=True, default=None)
+@click.option("--trainer", type=_choice("sft", "dpo", "grpo", "orpo", "kto", "reward"))
+@click.option("--completion", "completion_len", type=int, help="GRPO: tokens generated a prompt.")
+@click.option("--eval-batch", type=int, help="Rows of an evaluation step.")
+@click.option("--prompt", "prompt_len", type=int, help="Inference: tokens of the prompt.")
+@click.option("--new-tokens", type=int, help="Inference: tokens generated.")
+@click.option("--sequences", type=int, help="Inference: sequences at a time.")
+@click.option("--kv", type=_choice("bf16", "fp8"), help="Type of the KV cache.")
+@click.option("--utilization", "gpu_memory_utilization", type=float, help="vLLM: its share of the card.")
+@click.option("--context", "context_mib", type=Size(), help="CUDA context as measured on this node.")
+@click.option("--card", "cards", type=Size(), multiple=True, help="A card's memory, as 32607M or 24G; may be repeated.")
+@click.option("--quota", type=Size(), help="Your quota.")
+@click.option("--explain", is_flag=True, help="Formula and source of every line.")
+@click.option("--budget", is_flag=True, help="What a card can hold: sizes by methods.")
+@click.option("--json", "as_json", is_flag=True)
+def command(
+    model: str | None,
+    source: str | None,
+    cards: tuple[int, ...],
+    quota: int | None,
+    explain: bool,
+    budget: bool,
+    as_json: bool,
+    **options: Any,
+) -> None:
+    """How much VRAM will MODEL take: a built-in name, a directory with config.json, or a .gguf file.
+
+    needed is a lower bound; will occupy is what the card will show as used.
+    """
+    limits = node_limits()
+    cards = cards or tuple(limits[0] if limits else ())
+    quota = quota or (limits[1] if limits else None)
+    try:
+        if budget:
+            _print_budget(cards[0] if cards else DEFAULT_CARD_MIB, options["context_mib"], as_json)
+            return
+        reading = _read(source) if source else None
+        run = _run(model, reading, options, cards)
+        _print_estimate(run, reading, cards, quota, explain, as_json)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _read(source: str) -> Reading:
+    from pathlib import Path
+
+    from gpuqueue.estimate.read_training import read_training
+
+    return read_training(Path(source))
+
+
+def _run(model: str | None, reading: Reading | None, options: dict[str, Any], cards: tuple[int, ...]) -> Run:
+    """The Run of the command line over the file over the model's own files over the defaults."""
+    from gpuqueue.estimate.run import Run
+
+    name = model or (reading.model if reading else None)
+    if name is None:
+        raise click.UsageError("say which model: gq estimate Qwen2.5-7B, or a directory, or --from FILE that names it")
+    shape, stored = _shape(name)
+    fields = dict(stored) | (reading.fields if reading else {}) | _given(options)
+    if fields.get("method") == "qlora" and fields.get("weights", "bf16") in ("bf16", "fp16", "fp32"):
+        fields["weights"] = "nf4"
+    if fields.get("method", "lora") == "lora" and fields.get("weights") in (
+        "nf4",
+        "nf4-dq",
+        "int8",
+        "gptq4",
+        "awq",
+    ):
+        fields["method"] = "qlora"
+    if fields.get("weights") != stored.get("weights"):
+        fields.pop("weight_bytes", None)
+    if cards:
+        fields.setdefault("card_mib", cards[0])
+    return Run(shape, **fields)
+
+
+def _shape(name: str) -> tuple[ModelShape, dict[str, Any]]:
+    # os.path, since importing pathlib takes a third of an interpreter's start
+    if os.path.isdir(name) or name.endswith(".gguf"):  # noqa: PTH112
+        from pathlib import Path
+
+        return _local_shape(Path(name))
+    from gpuqueue.estimate.catalogue import find
+
+    return find(name), {}
+
+
+def _local_shape(path: Path) -> tuple[ModelShape, dict[str, Any]]:
+    if path.suffix == ".gguf":
+        from gpuqueue.estimate.read_gguf import read_gguf
+
+        shape, fields = read_gguf(path)
+        return shape, fields | {"method": "inference"}
+    from gpuqueue.estimate.read_model import read_directory
+
+    return read_directory(path)
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    fields = {name: value for name, value in options.items() if value is not None}
+    for name in ("targets", "modules_to_save"):
+        if name in fields:
+            fields[name] = tuple(part.strip() for part in fields[name].split(","))
+    if fields.pop("liger"):
+        fields |= {"loss": "linear", "fused_norms": True, "fused_mlp": True}
+    if "kv" in fields:
+        fields["kv_bytes"] = {"bf16": 2, "fp8": 1}[fields.pop("kv")]
+    return fields
+
+
+def _print_estimate(
+    run: Run, reading: Reading | None, cards: tuple[int, ...], quota: int | None, explain: bool, as_json: bool
+) -> None:
+    from gpuqueue.estimate.advise import FITS, advise, verdict
+    from gpuqueue.estimate.estimate import estimate
+
+    found = estimate(run)
+    limits = [(f"card of {card} MiB", card) for card in cards] + ([(f"quota of {quota} MiB", quota)] if quota else [])
+    verdicts = [(name, limit, verdict(found, limit)) for name, limit in limits]
+    short = [limit for _, limit, said in verdicts if said != FITS]
+    changes = advise(run, min(short)) if short else ()
+    if as_json:
+        import json
+
+        click.echo(json.dumps(_as_json(run, found, reading, verdicts, changes), indent=2))
+        return
+    if reading:
+        _print_reading(reading)
+    click.echo(f"{run.shape.name}, {run.shape.params / 1e9:.2f} B parameters, {run.method} in {run.weights}")
+    for component in found.components:
+        line = f"  {component.name:18} {_mib(component.bytes):>9} MiB"
+        click.echo(f"{line}   {component.formula}  [{component.source}]" if explain else line)
+    click.echo(f"  peak in: {found.phase}; torch's own peak {found.torch_peak_mib} MiB")
+    click.echo(f"needed       {found.needed_mib:>8} MiB   the least it can run in")
+    click.echo(
+        f"will occupy  {found.occupied_mib:>8} MiB   "
+        f"most likely {found.occupied_low_mib} to {found.occupied_high_mib} MiB"
+    )
+    for name, _, said in verdicts:
+        click.echo(f"{said} the {name}" if said == FITS else f"{said}: {name}")
+    for change in changes:
+        click.echo(f"  - {change.what}: saves {change.saves_mib} MiB -> {change.occupied_mib} MiB, {change.verdict}")
+        click.echo(f"      costs: {change.costs}")
+    for sentence in found.assumptions:
+        click.echo(f"assumed: {sentence}")
+
+
+def _print_reading(reading: Reading) -> None:
+    for sentence in reading.read:
+        click.echo(f"read: {sentence}")
+    for sentence in reading.assumed:
+        click.echo(f"assumed: {sentence}")
+    for sentence in reading.unread:
+        click.echo(f"not understood: {sentence}")
+
+
+def _mib(size: int) -> int:
+    return round(size / (1 << 20))
+
+
+def _as_json(
+    run: Run,
+    found: Estimate,
+    reading: Reading | None,
+    verdicts: list[tuple[str, int, str]],
+    changes: tuple[Change, ...],
+) -> dict[str, Any]:
+    return {
+        "model": run.shape.name,
+        "params": run.shape.params,
+        "method": run.method,
+        "weights": run.weights,
+        "needed_mib": found.needed_mib,
+        "occupied_mib": found.occupied_mib,
+        "occupied_low_mib": found.occupied_low_mib,
+        "occupied_high_mib": found.occupied_high_mib,
+        "torch_peak_mib": found.torch_peak_mib,
+        "phase": found.phase,
+        "components": [
+            {"name": each.name, "mib": _mib(each.bytes), "formula": each.formula, "source": each.source}
+            for each in found.components
+        ],
+        "verdicts": [{"of": name, "limit_mib": limit, "verdict": said} for name, limit, said in verdicts],
+        "changes": [
+            {
+                "what": each.what,
+                "costs": each.costs,
+                "saves_mib": each.saves_mib,
+                "occupied_mib": each.occupied_mib,
+                "verdict": each.verdict,
+            }
+            for each in changes
+        ],
+        "read": reading.read if reading else [],
+        "assumed": [*(reading.assumed if reading else []), *found.assumptions],
+        "not_understood": reading.unread if reading else [],
+    }
+
+
+def _print_budget(card_mib: int, context_mib: int | None, as_json: bool) -> None:
+    from gpuqueue.estimate.budget import METHODS, TOKENS, budget
+
+    cells = budget(card_mib, context_mib) if context_mib else budget(card_mib)
+    if as_json:
+        import json
+
+        keys = ("model", "method", "needed_mib", "occupied_mib", "verdict", "longest")
+        click.echo(json.dumps([{key: getattr(cell, key) for key in keys} for cell in cells], indent=2))
+        return
+    click.echo(f"A card of {card_mib} MiB: GiB that 1 x {TOKENS} tokens will occupy / longest sequence that fits.")
+    click.echo("bf16, flash attention, checkpointing, LoRA rank 16 on all linears; fused: a loss that never")
+    click.echo("writes the logits (Liger, Cut Cross Entropy). ~ tight, - does not fit\n")
+    width = max(len(name) for name in METHODS) + 2
+    click.echo(" " * 15 + "".join(f"{name:>{width}}" for name in METHODS))
+    models = list(dict.fromkeys(cell.model for cell in cells))
+    for model in models:
+        row = [_cell(cell) for cell in cells if cell.model == model]
+        click.echo(f"{model:15}" + "".join(f"{text:>{width}}" for text in row))
+
+
+def _cell(cell: Cell) -> str:
+    if cell.longest == 0 and cell.verdict == "does not fit":
+        return "-"
+    mark = {"fits": "", "tight": "~", "does not fit": "-"}[cell.verdict]
+    return f"{mark}{cell.occupied_mib / 1024:.1f} / {cell.longest}"

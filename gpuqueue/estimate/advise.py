@@ -1,0 +1,186 @@
+"""Whether a run fits, and which changes make it fit: the cheap ones first."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from gpuqueue.estimate.estimate import Estimate, estimate
+from gpuqueue.estimate.run import Run
+
+FITS, TIGHT, DOES_NOT_FIT = "fits", "tight", "does not fit"
+WORTH_MIB = 64
+SHORTEST = 512
+SMALLEST_RANK = 8
+
+Suggestion = tuple[Run, str, str]  # the changed run, what was changed, what that costs
+Step = Callable[[Run], Suggestion | None]  # None: this step does not apply
+
+
+class Change(NamedTuple):
+    """One step on the way to fitting. `saves_mib` is of what the card shows, after the steps before it."""
+
+    what: str
+    costs: str
+    run: Run
+    saves_mib: int
+    occupied_mib: int
+    verdict: str
+
+
+def verdict(found: Estimate, limit_mib: int) -> str:
+    """fits: even the upper end is within the limit; tight: only less than that; does not fit: the
+    lower bound is above it."""
+    if found.needed_mib > limit_mib:
+        return DOES_NOT_FIT
+    return FITS if found.occupied_high_mib <= limit_mib else TIGHT
+
+
+def advise(run: Run, budget_mib: int) -> tuple[Change, ...]:
+    """The changes after which the run fits, in the order of their usual effect, none that is not
+    needed. Empty where it fits as it is. The last one says whether all of them were enough."""
+    chosen: list[Step] = []
+    now, before = run, estimate(run)
+    for step in STEPS:
+        if verdict(before, budget_mib) == FITS:
+            break
+        changed = step(now)
+        if changed is None:
+            continue
+        after = estimate(changed[0])
+        if before.occupied_mib - after.occupied_mib >= WORTH_MIB:
+            chosen.append(step)
+            now, before = changed[0], after
+    if verdict(before, budget_mib) == FITS:
+        chosen = _only_needed(run, budget_mib, chosen)
+    return _changes(run, budget_mib, chosen)
+
+
+def _only_needed(run: Run, budget_mib: int, steps: list[Step]) -> list[Step]:
+    """Drops the steps, dearest first, without which the rest is enough."""
+    kept = list(steps)
+    for step in reversed(steps[:-1]):
+        fewer = [each for each in kept if each is not step]
+        changes = _changes(run, budget_mib, fewer)
+        if changes and changes[-1].verdict == FITS:
+            kept = fewer
+    return kept
+
+
+def _changes(run: Run, budget_mib: int, steps: list[Step]) -> tuple[Change, ...]:
+    found = []
+    before = estimate(run).occupied_mib
+    for step in steps:
+        changed = step(run)
+        if changed is None:
+            continue
+        run, what, costs = changed
+        after = estimate(run)
+        found.append(
+            Change(what, costs, run, before - after.occupied_mib, after.occupied_mib, verdict(after, budget_mib))
+        )
+        before = after.occupied_mib
+    return tuple(found)
+
+
+# The steps, cheapest first ------------------------------------------------------------------------
+
+
+def _fused_loss(run: Run) -> Suggestion | None:
+    if not run.trains or run.loss == "linear":
+        return None
+    return (
+        run._replace(loss="linear"),
+        "a loss that never writes the logits (Liger, Cut Cross Entropy)",
+        "a package",
+    )
+
+
+def _checkpointing(run: Run) -> Suggestion | None:
+    if not run.trains or run.checkpointing:
+        return None
+    return (
+        run._replace(checkpointing=True),
+        "gradient checkpointing",
+        "a third more computing: one more forward pass",
+    )
+
+
+def _micro_batch(run: Run) -> Suggestion | None:
+    if not run.trains or run.batch == 1:
+        return None
+    accumulation = run.grad_accumulation * run.batch
+    return (
+        run._replace(batch=1, grad_accumulation=accumulation),
+        f"micro-batch 1 with gradient accumulation {accumulation}",
+        "smaller matrices keep the card less busy; the result is the same",
+    )
+
+
+def _nf4(run: Run) -> Suggestion | None:
+    if run.method not in ("lora", "qlora") or run.weights in ("nf4-dq", "gptq4", "awq"):
+        return None
+    return (
+        run._replace(method="qlora", weights="nf4-dq", weight_bytes=0),
+        "base model in nf4 with double quantisation",
+        "slower steps, since weights are unpacked each time; a little quality",
+    )
+
+
+def _awq(run: Run) -> Suggestion | None:
+    if run.trains or run.quantised:
+        return None
+    return run._replace(weights="awq", weight_bytes=0), "a 4-bit model (AWQ, GPTQ)", "a little quality"
+
+
+def _optimizer(run: Run) -> Suggestion | None:
+    if not run.trains or "8bit" in run.optimizer or run.optimizer in ("sgd", "adafactor"):
+        return None
+    return (
+        run._replace(optimizer="paged_adamw_8bit"),
+        "paged 8-bit AdamW",
+        "bitsandbytes; rarely seen in the loss",
+    )
+
+
+def _sequence(run: Run) -> Suggestion | None:
+    if not run.trains or run.seq_len // 2 < SHORTEST:
+        return None
+    half = run.seq_len // 2
+    return run._replace(seq_len=half), f"sequences of {half} tokens", "longer samples are cut off"
+
+
+def _cache(run: Run) -> Suggestion | None:
+    if run.trains or run.kv_bytes == 1:
+        return None
+    return run._replace(kv_bytes=1), "the KV cache in fp8", "a little quality at long context"
+
+
+def _lora(run: Run) -> Suggestion | None:
+    if run.method != "full":
+        return None
+    changed = run._replace(method="lora", weights="bf16", rank=16, autocast=True)
+    return changed, "LoRA of rank 16 instead of training everything", "less capacity to learn"
+
+
+def _rank(run: Run) -> Suggestion | None:
+    if run.method not in ("lora", "qlora") or run.rank <= SMALLEST_RANK:
+        return None
+    return (
+        run._replace(rank=SMALLEST_RANK),
+        f"rank {SMALLEST_RANK}",
+        "less capacity to learn, for little memory",
+    )
+
+
+STEPS = (
+    _fused_loss,
+    _checkpointing,
+    _micro_batch,
+    _awq,
+    _nf4,
+    _optimizer,
+    _cache,
+    _sequence,
+    _sequence,
+    _lora,
+    _rank,
+)

@@ -1,0 +1,165 @@
+"""One run to be estimated: the model's shape and every choice that changes how much memory it takes."""
+
+from typing import NamedTuple
+
+from gpuqueue.estimate.shapes import ModelShape
+
+METHODS = ("full", "lora", "qlora", "inference", "vllm")
+FORMATS = ("fp32", "bf16", "fp16", "int8", "nf4", "nf4-dq", "gptq4", "gptq8", "awq", "fp8", "gguf")
+OPTIMIZERS = (
+    "adamw",
+    "adamw_fused",
+    "adamw_8bit",
+    "paged_adamw",
+    "paged_adamw_8bit",
+    "adafactor",
+    "sgd",
+    "sgd_momentum",
+    "lion",
+    "lion_8bit",
+    "muon",
+)
+ATTENTIONS = ("flash", "sdpa", "eager")
+LOSSES = ("eager", "fused", "chunked", "linear")
+TRAINERS = ("sft", "dpo", "grpo", "orpo", "kto", "reward")
+STACKS = ("hf", "litgpt", "torchtune")
+KBIT = ("none", "peft", "trl")
+CURRENT_TRANSFORMERS = (5, 0)
+CONTEXT_MIB = 450  # where no node has been measured
+
+
+class Run(NamedTuple):
+    """A run whose memory is asked for. Defaults are what Transformers, PEFT and TRL do unasked."""
+
+    shape: ModelShape
+    method: str = "lora"
+    weights: str = "bf16"  # how the base model is stored, see FORMATS
+    compute: str = "bf16"  # fp32 | bf16 | fp16
+    autocast: bool = True  # Trainer's bf16=True / fp16=True; False: everything in the weights' type
+    rank: int = 16
+    targets: tuple[str, ...] = ("all-linear",)
+    modules_to_save: tuple[str, ...] = ()
+    adapter_bytes: int = 4  # PEFT keeps adapters in fp32 (autocast_adapter_dtype)
+    dropout: bool = False
+    kbit: str = "peft"  # who prepares a quantised model: prepare_model_for_kbit_training, TRL, nobody
+    optimizer: str = "adamw"
+    optimizer_in_backward: bool = False
+    state_bytes: int = 0  # a number of the Adam kind is kept in: 0 means as wide as the trained weights
+    batch: int = 1
+    seq_len: int = 2048
+    grad_accumulation: int = 1
+    steps: int = 0  # 1: a single step, whose allocator cache no earlier step has cut up; 0: many
+    packed: bool = False
+    checkpointing: bool = True
+    offload_activations: bool = False
+    attention: str = "sdpa"
+    expand_kv: bool = False  # keys and values repeated to every query head even where SDPA need not
+    loss: str = "eager"
+    fused_norms: bool = False  # Liger's or similar RMSNorm kernels, which keep no fp32 copy
+    fused_mlp: bool = False  # Liger's SwiGLU, which computes the activation again in the backward pass
+    compiled: bool = False
+    holds_logits: bool = False  # the training loop keeps the model's output while it runs backward
+    stack: str = "hf"
+    transformers: tuple[int, int] = CURRENT_TRANSFORMERS
+    ranks: int = 1
+    zero: int = 0  # 1: optimizer, 2: and gradients, 3 or FSDP full shard: and weights; over `ranks`
+    offload_optimizer: bool = False
+    offload_weights: bool = False
+    eval_batch: int = 0
+    eval_keeps_logits: bool = False
+    eval_rows: int = 0  # rows whose logits stay on the card when nothing moves them off
+    trainer: str = "sft"
+    completion_len: int = 0  # GRPO: tokens that are generated for each prompt
+    reference_model: bool = True  # DPO, GRPO with KL: a frozen copy unless the adapter can be switched off
+    precomputed_reference: bool = False
+    prompt_len: int = 0  # inference
+    new_tokens: int = 0
+    sequences: int = 1
+    kv_bytes: int = 2
+    prefill: bool = True  # False: the prompt goes through in pieces, its working set does not count
+    gpu_memory_utilization: float = 0.0  # vLLM: the share of the card it fills; 0: only what is needed
+    card_mib: int = 0  # the card that a share is taken of
+    group_size: int = 128  # weights that share a scale in GPTQ and AWQ files; 0: one scale a column
+    weight_bytes: int = 0  # exact, from safetensors or GGUF headers
+    workspace_mib: int = 9  # cuBLAS workspace a thread: 8.125 MiB, 32 MiB on Hopper and later
+    context_mib: int = CONTEXT_MIB  # gpuqueued init measures the CUDA context on each node
+    expandable_segments: bool = False
+
+    def check(self) -> None:
+        """Raises ValueError where a choice is unknown or a number makes no sense; the text names it."""
+        for field, allowed in (
+            ("method", METHODS),
+            ("weights", FORMATS),
+            ("compute", ("fp32", "bf16", "fp16")),
+            ("optimizer", OPTIMIZERS),
+            ("attention", ATTENTIONS),
+            ("loss", LOSSES),
+            ("trainer", TRAINERS),
+            ("stack", STACKS),
+            ("kbit", KBIT),
+        ):
+            value = getattr(self, field)
+            if value not in allowed:
+                raise ValueError(f"{field} {value!r} is not one of {', '.join(allowed)}")
+        for field in ("batch", "seq_len", "rank", "ranks", "grad_accumulation", "sequences"):
+            if getattr(self, field) < 1:
+                raise ValueError(f"{field} must be at least 1")
+
+    @property
+    def trains(self) -> bool:
+        return self.method in ("full", "lora", "qlora")
+
+    @property
+    def compute_bytes(self) -> int:
+        return 4 if self.compute == "fp32" else 2
+
+    @property
+    def quantised(self) -> bool:
+        return self.weights not in ("fp32", "bf16", "fp16")
+
+    @property
+    def sequences_at_once(self) -> int:
+        """Sequences in one forward pass: preference trainers put both answers through together."""
+        return self.batch * (2 if self.trainer in ("dpo", "orpo", "kto", "reward") else 1)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens in one forward pass, padding counted, since padding takes the same memory."""
+        return self.sequences_at_once * (self.seq_len + self.completion_len)
+
+    @property
+    def loss_tokens(self) -> int:
+        """Tokens whose logits are computed: GRPO asks for those of the completions only."""
+        if self.trainer == "grpo" and self.completion_len:
+            return self.batch * self.completion_len
+        return self.tokens
+
+    @property
+    def keeps_reference(self) -> bool:
+        """Whether a frozen copy lies beside the trained model; an adapter is switched off instead."""
+        compares = self.trainer in ("dpo", "kto", "grpo")
+        return compares and self.method == "full" and self.reference_model and not self.precomputed_reference
+
+    @property
+    def bitsandbytes(self) -> bool:
+        return self.method == "qlora" and self.weights in ("nf4", "nf4-dq", "int8")
+
+    @property
+    def kbit_fp32_embeddings(self) -> bool:
+        """PEFT's prepare_model_for_kbit_training turns what is not quantised into fp32; TRL turns
+        embeddings and head back into bf16. AutoGPTQ models are prepared without that cast."""
+        return self.bitsandbytes and self.kbit == "peft"
+
+    @property
+    def kbit_fp32_norms(self) -> bool:
+        return self.bitsandbytes and self.kbit != "none"
+
+    @property
+    def stream_bytes(self) -> int:
+        """Bytes of an element of the residual stream.
+
+        A bitsandbytes linear answers in the type it is asked in, so fp32 norms make the stream fp32:
+        those of a k-bit preparation, and every LayerNorm under autocast.
+        """
+        asked_in_fp32 = self.kbit_fp32_norms or (self.bitsandbytes and self.autocast and self.shape.layer_norm)
+        return 4 if self.weights == "fp32" or asked_in_fp32 else self.compute_bytes

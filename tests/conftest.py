@@ -1,0 +1,33 @@
+"""What every room's tests may use."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def open_path() -> Iterator[Path]:
+    """An empty directory that every user of the machine can reach, which pytest's own are not. Its path is short
+    enough for a Unix socket."""
+    directory = Path(tempfile.mkdtemp(prefix="gq-"))
+    directory.chmod(0o755)
+    yield directory
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def pytest_report_header() -> str:
+    return "tests marked root run" if os.geteuid() == 0 else "not root: tests marked root are skipped"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that need root say so where they cannot run."""
+    if os.geteuid() == 0:
+        return
+    skip = pytest.mark.skip(reason="needs root: real Unix accounts, cgroups or mounts")
+    for item in items:
+        if item.get_closest_marker("root"):
+            item.add_marker(skip)

@@ -1,0 +1,120 @@
+"""Jobs coming and going, asked for over the real socket while the daemon behind it dies again and again.
+
+A request that the daemon did not answer is asked again with its idempotency key (J5), so every submit is accepted
+in the end, and must have made one job.
+"""
+
+import json
+import random
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gq.http import Broken, open_answer
+from tests.crash.errands import Errand, errand
+
+REQUEST_S = 20.0
+PAUSE_S = 0.1
+GIVE_UP_S = 120.0
+
+
+class Away(Exception):
+    """The daemon is not there, or went away before it had answered."""
+
+
+@dataclass(slots=True)
+class Accepted:
+    """An errand that the daemon said it had taken. `cancel_at`: a cancel is due then; `cancel_asked`: it may have been
+    heard; `cancelled_in`: it was accepted while the job was in this attempt."""
+
+    errand: Errand
+    job_id: int
+    cancel_at: float | None = None
+    cancel_asked: bool = False
+    cancelled_in: int | None = None
+
+
+def ask(path: Path, method: str, target: str, body: object = None) -> tuple[int, Any]:
+    """(HTTP status, what was answered). Raises Away."""
+    text = None if body is None else json.dumps(body).encode()
+    try:
+        with open_answer(str(path), method, target, text, REQUEST_S) as answer:
+            return answer.status, json.loads(answer.read())
+    except (OSError, Broken) as error:
+        raise Away(str(error)) from error
+
+
+class Traffic(threading.Thread):
+    """One customer: keeps `jobs` of its own open until it is told to finish. `problems` are answers that no daemon
+    should give."""
+
+    def __init__(self, name: str, path: Path, directory: Path, dice: random.Random, jobs: int) -> None:
+        super().__init__(name=name, daemon=True)
+        self.accepted: list[Accepted] = []
+        self.problems: list[str] = []
+        self._path = path
+        self._directory = directory
+        self._dice = dice
+        self._jobs = jobs
+        self._asked: Errand | None = None
+        self._no_more = threading.Event()
+
+    def run(self) -> None:
+        answered = time.monotonic()
+        while not self._no_more.is_set() or self._asked is not None or self._to_cancel():
+            try:
+                self._step()
+                answered = time.monotonic()
+            except Away:
+                if time.monotonic() > answered + GIVE_UP_S:
+                    self.problems.append(f"nobody has answered for {GIVE_UP_S:.0f} s")
+                    return
+                time.sleep(PAUSE_S)
+            except BaseException as error:
+                self.problems.append(f"the traffic broke down: {error!r}")
+                raise
+
+    def finish(self) -> None:
+        """No more jobs. The thread ends when what was asked is accepted and no cancel is due any more."""
+        self._no_more.set()
+
+    def _step(self) -> None:
+        for job in self._to_cancel():
+            if time.monotonic() >= (job.cancel_at or 0):
+                self._cancel(job)
+        status, listed = ask(self._path, "GET", "/v1/jobs")
+        if status != 200:
+            self.problems.append(f"the list was answered with {status}: {listed}")
+            return
+        mine = {job.job_id for job in self.accepted}
+        missing = self._jobs - sum(job["id"] in mine for job in listed)
+        for _ in range(max(missing, self._asked is not None)):
+            if self._asked is not None or not self._no_more.is_set():
+                self._submit()
+        time.sleep(PAUSE_S)
+
+    def _submit(self) -> None:
+        if self._asked is None:
+            self._asked = errand(self._dice, f"{self.name}{len(self.accepted) + 1:04}", self._directory)
+        status, answer = ask(self._path, "POST", "/v1/jobs", self._asked.request)
+        if status in (200, 201):
+            after = self._asked.cancel_after_s
+            cancel_at = None if after is None else time.monotonic() + after
+            self.accepted.append(Accepted(self._asked, answer["job"]["id"], cancel_at))
+        else:
+            self.problems.append(f"submit of {self._asked.unique} was answered with {status}: {answer}")
+        self._asked = None
+
+    def _to_cancel(self) -> list[Accepted]:
+        return [job for job in self.accepted if job.cancel_at is not None]
+
+    def _cancel(self, job: Accepted) -> None:
+        job.cancel_asked = True
+        status, answer = ask(self._path, "POST", f"/v1/jobs/{job.job_id}/cancel")
+        if status == 200:
+            job.cancelled_in = answer["attempt"]
+        elif status != 409:  # it had ended
+            self.problems.append(f"cancel of job {job.job_id} was answered with {status}: {answer}")
+        job.cancel_at = None
