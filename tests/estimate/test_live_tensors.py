@@ -14,8 +14,8 @@ torch = pytest.importorskip("torch", reason="needs PyTorch, Transformers and PEF
 transformers = pytest.importorskip("transformers", reason="needs Transformers: make test-ml")
 peft = pytest.importorskip("peft", reason="needs PEFT: make test-ml")
 
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+from torch.utils._pytree import tree_leaves  # noqa: E402
 
 pytestmark = pytest.mark.ml
 
