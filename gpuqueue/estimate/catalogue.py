@@ -62,9 +62,7 @@ class UnknownModelError(ValueError):
     def __init__(self, name: str, near: list[str]) -> None:
         self.name, self.near = name, near
         like = f"; did you mean {', '.join(near)}?" if near else "."
-        super().__init__(
-            f"no built-in shape for model {name!r}{like} A directory with its config.json works too"
-        )
+        super().__init__(f"no built-in shape for model {name!r}{like} A directory with its config.json works too")
 
 
 def find(name: str) -> ModelShape:

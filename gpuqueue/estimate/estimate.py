@@ -69,9 +69,7 @@ def estimate(run: Run) -> Estimate:
     occupied = _occupied(run, torch_peak + context, cached)
     components += (
         Component("CUDA context", context, "measured once a node", "gpuqueued init; else a default"),
-        Component(
-            "allocator slack", occupied[1] - torch_peak - context, "blocks that the peak cannot reuse", SLACK
-        ),
+        Component("allocator slack", occupied[1] - torch_peak - context, "blocks that the peak cannot reuse", SLACK),
     )
     low, usual, high = (_mib(value) for value in occupied)
     return Estimate(
@@ -177,31 +175,21 @@ def _components(run: Run, weights: WeightBytes, states: StateBytes, peak: _Phase
     reference = weights.resident / share if run.keeps_reference else 0.0
     copies = logit_copies(run) if run.trains else 0.0
     found = [
-        Component(
-            "weights", int(resident), f"{run.weights}, {run.shape.params:,} parameters", SOURCES[run.weights]
-        ),
+        Component("weights", int(resident), f"{run.weights}, {run.shape.params:,} parameters", SOURCES[run.weights]),
         Component("reference model", int(reference), "the weights once more", "TRL: ref_model"),
         Component("gathered weights", int(gathered), "4 B * largest tensor", "DeepSpeed ZeRO-3 estimator"),
-        Component(
-            "load copy", int(peak.load), "2 B * vocabulary * hidden", "head loaded beside a tied embedding"
-        ),
+        Component("load copy", int(peak.load), "2 B * vocabulary * hidden", "head loaded beside a tied embedding"),
         Component("adapters", int(states.adapters), f"{run.adapter_bytes} B * rank * (in + out)", "PEFT"),
         Component("gradients", int(peak.gradients), "as wide as what is trained", "torch.autograd"),
-        Component(
-            "optimizer", int(states.optimizer + peak.scratch), run.optimizer, "torch.optim, bitsandbytes"
-        ),
+        Component("optimizer", int(states.optimizer + peak.scratch), run.optimizer, "torch.optim, bitsandbytes"),
         Component(
             "activations",
             int(peak.activations),
             _activation_formula(run),
             "counted tensors, docs/estimate.md",
         ),
-        Component(
-            "logits and loss", int(peak.logits), f"{copies:g} B * tokens * vocabulary", "counted tensors"
-        ),
-        Component(
-            "KV cache", int(peak.cache), "2 * layers * kv heads * head width * bytes * tokens", "shape"
-        ),
+        Component("logits and loss", int(peak.logits), f"{copies:g} B * tokens * vocabulary", "counted tensors"),
+        Component("KV cache", int(peak.cache), "2 * layers * kv heads * head width * bytes * tokens", "shape"),
         Component("workspace", _workspace(run), "a cuBLAS workspace a thread", "PyTorch CUDABlas.cpp"),
     ]
     return tuple(component for component in found if component.bytes or component.name == "weights")

@@ -161,7 +161,5 @@ class Run(NamedTuple):
         A bitsandbytes linear answers in the type it is asked in, so fp32 norms make the stream fp32:
         those of a k-bit preparation, and every LayerNorm under autocast.
         """
-        asked_in_fp32 = self.kbit_fp32_norms or (
-            self.bitsandbytes and self.autocast and self.shape.layer_norm
-        )
+        asked_in_fp32 = self.kbit_fp32_norms or (self.bitsandbytes and self.autocast and self.shape.layer_norm)
         return 4 if self.weights == "fp32" or asked_in_fp32 else self.compute_bytes

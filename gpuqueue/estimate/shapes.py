@@ -129,14 +129,7 @@ class ModelShape(NamedTuple):
             each += self.ffn + 2 * self.hidden
         router = self.moe_layers * self.experts * self.hidden
         final = self.hidden * (2 if self.layer_norm else 1)
-        return (
-            self.embedding_params
-            + self.head_params
-            + self.linear_params
-            + router
-            + self.layers * each
-            + final
-        )
+        return self.embedding_params + self.head_params + self.linear_params + router + self.layers * each + final
 
     @property
     def other_params(self) -> int:

@@ -81,9 +81,7 @@ def _refuse_by_source(row: dict[str, str]) -> None:
         raise IncompleteError("Qwen README fine-tuning: unit, tool and DeepSpeed use are not stated")
     if "method_comparison" in source and not notes.startswith(("lora/", "full-finetuning/")):
         raise IncompleteError("PEFT method comparison: not plain LoRA")
-    if "method_comparison" in source and re.search(
-        r"use_dora|use_bdlora|lora-fa|lorafa|mica|use_rslora=false", notes
-    ):
+    if "method_comparison" in source and re.search(r"use_dora|use_bdlora|lora-fa|lorafa|mica|use_rslora=false", notes):
         raise IncompleteError("PEFT method comparison: a variant of LoRA")
     if "image-gen" in source or "image" in row["seq_len"]:
         raise IncompleteError("image generation")
@@ -96,9 +94,7 @@ def _refuse_by_source(row: dict[str, str]) -> None:
     if row["method"] != "inference" and not row["batch"]:
         raise IncompleteError("batch size not stated")
     if "torchtune" in source and "different memory flags" in notes:
-        raise IncompleteError(
-            "torchtune README: the two cards ran with different memory flags, not stated row by row"
-        )
+        raise IncompleteError("torchtune README: the two cards ran with different memory flags, not stated row by row")
     if "not packed" in row["batch"]:
         raise IncompleteError("padded batches of unstated length")
 
@@ -244,9 +240,7 @@ def _measurements(row: dict[str, str], found: Measured) -> None:
     value = float(row["measured_gib"]) * GIB if row["measured_gib"] else None
     if row.get("torch_peak_alloc_gib"):
         found.measured["torch_peak"] = float(row["torch_peak_alloc_gib"]) * GIB
-    elif value and (
-        "max_memory_allocated" in metric or "peak active" in metric or "tool not stated" in metric
-    ):
+    elif value and ("max_memory_allocated" in metric or "peak active" in metric or "tool not stated" in metric):
         scale = DECIMAL if row["source"].startswith("Qwen README") else 1.0
         found.measured["torch_peak"] = value * scale
     if value and ("nvidia-smi" in metric or "process" in metric or "reserved" in metric):

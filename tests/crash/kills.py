@@ -16,7 +16,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpuqueue.wire.procfs import read_process
+from gpuqueue.wire.procfs import Process, read_process, send_signal
 from gpuqueue.wire.rundir import ALIVE, EXIT, STOP
 from tests.crash.nursery import QuickNode
 from tests.crash.traffic import Away, ask
@@ -81,30 +81,36 @@ class Killer:
         return True
 
     def shim(self, aimed: bool) -> bool:
+        """Of any job; aimed, of one that starts or stops."""
         self.until_ready()
         time.sleep(self._dice.uniform(0, DWELL_S))
-        if not self._kill_shim(aimed):
-            return False
-        self.kills.shim += 1
-        return True
+        deadline = time.monotonic() + AIM_S
+        while not (shims := self._targets(aimed)) and time.monotonic() < deadline:
+            time.sleep(PAUSE_S)
+        shims = shims or self.shims()
+        hit = bool(shims) and self._hit(self._dice.choice(shims))
+        self.kills.shim += hit
+        return hit
 
     def both(self, aimed: bool) -> bool:
-        """In either order, with nothing between the two."""
+        """A daemon and one of its shims, in either order and with nothing between the two."""
         self.until_ready()
         time.sleep(self._dice.uniform(0, DWELL_S))
         seen = self._freeze(aimed)
+        shims = self.shims()
+        if not shims:
+            self._node.thaw()
+            return False
+        shim = self._dice.choice(shims)
         if self._dice.random() < 0.5:
-            if not self._kill_shim(aimed=False, wait_s=0):
-                self._node.thaw()
-                return False
+            hit = self._hit(shim)
             self._strike(seen)
         else:
             self._strike(seen)
-            if not self._kill_shim(aimed=False, wait_s=0):
-                self.kills.daemon += 1
-                return False
-        self.kills.both += 1
-        return True
+            hit = self._hit(shim)
+        self.kills.both += hit
+        self.kills.daemon += not hit
+        return hit
 
     # The daemon
 
@@ -163,27 +169,23 @@ class Killer:
 
     # Shims
 
-    def _kill_shim(self, aimed: bool, wait_s: float = AIM_S) -> bool:
-        """Any that lives; aimed, one whose job starts or stops."""
-        deadline = time.monotonic() + wait_s
-        while True:
-            shims = self.shims()
-            if aimed and time.monotonic() < deadline:
-                shims = [(pid, name) for pid, name in shims if self._starts_or_stops(name)]
-            if shims:
-                pid, name = self._dice.choice(shims)
-                job_id, _, attempt = name.partition(".")
-                self.kills.shims.add((int(job_id), int(attempt)))
-                os.kill(pid, signal.SIGKILL)
-                return True
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(PAUSE_S)
-
-    def shims(self) -> list[tuple[int, str]]:
-        """(pid, name of the run directory) of every shim and adopter, not of their children that look alike."""
+    def shims(self) -> list[tuple[Process, str]]:
+        """Every shim and adopter with the name of its run directory; not their children, which look alike."""
         found = {pid: name for pid in pids() if (name := self._run_of(pid))}
-        return [(pid, name) for pid, name in found.items() if (one := read_process(pid)) and one.parent not in found]
+        processes = [(process, name) for pid, name in found.items() if (process := read_process(pid))]
+        return [(process, name) for process, name in processes if process.parent not in found and not process.dead]
+
+    def _targets(self, aimed: bool) -> list[tuple[Process, str]]:
+        return [(process, name) for process, name in self.shims() if not aimed or self._starts_or_stops(name)]
+
+    def _hit(self, shim: tuple[Process, str]) -> bool:
+        """False where it was gone before."""
+        process, name = shim
+        if not send_signal(process, signal.SIGKILL):
+            return False
+        job_id, _, attempt = name.partition(".")
+        self.kills.shims.add((int(job_id), int(attempt)))
+        return True
 
     def _run_of(self, pid: int) -> str | None:
         try:

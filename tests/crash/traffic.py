@@ -17,6 +17,7 @@ from tests.crash.errands import Errand, errand
 
 REQUEST_S = 20.0
 PAUSE_S = 0.1
+GIVE_UP_S = 120.0
 
 
 class Away(Exception):
@@ -61,17 +62,22 @@ class Traffic(threading.Thread):
         self._no_more = threading.Event()
 
     def run(self) -> None:
+        answered = time.monotonic()
         while not self._no_more.is_set() or self._asked is not None or self._to_cancel():
             try:
                 self._step()
+                answered = time.monotonic()
             except Away:
+                if time.monotonic() > answered + GIVE_UP_S:
+                    self.problems.append(f"nobody has answered for {GIVE_UP_S:.0f} s")
+                    return
                 time.sleep(PAUSE_S)
             except BaseException as error:
                 self.problems.append(f"the traffic broke down: {error!r}")
                 raise
 
     def finish(self) -> None:
-        """What was asked is accepted and no cancel is due any more when the thread ends, if a daemon is there."""
+        """No more jobs. The thread ends when what was asked is accepted and no cancel is due any more."""
         self._no_more.set()
 
     def _step(self) -> None:
