@@ -1,5 +1,5 @@
-"""Scenario 5, the wrong card (P2): the orders of NVML, of the PCI bus and of CUDA all differ. A job that is given a card
-sees that card and no other, whatever its shell had in the variables, and its VRAM is measured there."""
+"""Scenario 5, the wrong card (P2): the orders of NVML, of the PCI bus and of CUDA all differ. A job that is given a
+card sees that card and no other, whatever its shell had in the variables, and its VRAM is measured there."""
 
 import json
 import subprocess

@@ -1,6 +1,6 @@
-"""Scenario 23, the card or the driver fails (H1, Z6). While NVML answers with errors the daemon lives and says so, jobs
-are untouched, new ones wait; when it is back, all goes on. A lost card is drained with its reason, the jobs on it are
-requeued free of charge, and the other card and its jobs notice nothing."""
+"""Scenario 23, the card or the driver fails (H1, Z6). While NVML answers with errors the daemon lives and says so,
+jobs are untouched, new ones wait; when it is back, all goes on. A lost card is drained with its reason, the jobs on
+it are requeued free of charge, and the other card and its jobs notice nothing."""
 
 import json
 from collections.abc import Callable
