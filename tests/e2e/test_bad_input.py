@@ -1,10 +1,12 @@
 """Whatever is wrong in what one types, configures or connects to: one clear line that names it, a way out, the
 right exit status, no traceback, and nothing lost."""
 
+import shutil
 import socket
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -189,9 +191,11 @@ CASES: dict[str, list[Case]] = {
 
 
 @pytest.fixture(scope="module")
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+def node() -> Iterator[Node]:
     """One daemon for all of them, with one job that waits and one that ended."""
-    node = Node(tmp_path_factory.mktemp("node"), config='[daemon]\nsample = "1s"\n')
+    directory = Path(tempfile.mkdtemp(prefix="gq-"))
+    directory.chmod(0o755)  # for other accounts
+    node = Node(directory, config='[daemon]\nsample = "1s"\n')
     try:
         node.start()
         ended = node.submit("--vram", "0", "--", "true")
@@ -201,6 +205,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
         yield node
     finally:
         node.close()
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 ENDED, WAITING = 1, 3
