@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gq.arguments import Size
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -17,24 +19,7 @@ if TYPE_CHECKING:
     from gpuqueue.estimate.run import Run
     from gpuqueue.estimate.shapes import ModelShape
 
-UNITS = {"": 1, "M": 1, "MIB": 1, "G": 1024, "GIB": 1024, "T": 1 << 20}
 DEFAULT_CARD_MIB = 32607
-
-
-class Size(click.ParamType[int]):
-    """A size of memory: 32607M, 24G, or a bare number of MiB."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        digits = value.rstrip("GMTIBgmtib")
-        unit = value[len(digits) :].upper()
-        try:
-            return round(float(digits) * UNITS[unit])
-        except (KeyError, ValueError):
-            self.fail(f"{value!r} is no size: write 24G or 24576M", param, ctx)
 
 
 def node_limits() -> tuple[list[int], int | None] | None:
@@ -57,16 +42,12 @@ def _choice(*names: str) -> click.Choice[str]:
 @click.option("--method", type=_choice("full", "lora", "qlora", "inference", "vllm"))
 @click.option("--weights", metavar="FORMAT", help="fp32 bf16 fp16 int8 nf4 nf4-dq gptq4 gptq8 awq fp8")
 @click.option("--compute", type=_choice("fp32", "bf16", "fp16"), help="What is computed in.")
-@click.option(
-    "--autocast/--no-autocast", default=None, help="Trainer's bf16=True; off: all in the weights' type."
-)
+@click.option("--autocast/--no-autocast", default=None, help="Trainer's bf16=True; off: all in the weights' type.")
 @click.option("-r", "--rank", type=int, help="LoRA rank.")
 @click.option("--targets", metavar="NAMES", help="LoRA targets, with commas; all-linear.")
 @click.option("--modules-to-save", metavar="NAMES", help="Modules trained in full beside LoRA.")
 @click.option("--dropout/--no-dropout", default=None, help="LoRA dropout above 0.")
-@click.option(
-    "--kbit", type=_choice("peft", "trl", "none"), help="Who prepared a 4- or 8-bit model for training."
-)
+@click.option("--kbit", type=_choice("peft", "trl", "none"), help="Who prepared a 4- or 8-bit model for training.")
 @click.option(
     "--optimizer",
     metavar="NAME",
@@ -77,14 +58,10 @@ def _choice(*names: str) -> click.Choice[str]:
 @click.option("--accumulation", "grad_accumulation", type=int, help="Gradient accumulation steps.")
 @click.option("--checkpointing/--no-checkpointing", default=None, help="Gradient checkpointing.")
 @click.option("--attention", type=_choice("flash", "sdpa", "eager"))
-@click.option(
-    "--loss", type=_choice("eager", "fused", "chunked", "linear"), help="linear: Liger, Cut Cross Entropy."
-)
+@click.option("--loss", type=_choice("eager", "fused", "chunked", "linear"), help="linear: Liger, Cut Cross Entropy.")
 @click.option("--liger", is_flag=True, help="All of Liger's kernels.")
 @click.option("--compile", "compiled", is_flag=True, default=None, help="torch.compile.")
-@click.option(
-    "--expandable-segments", is_flag=True, default=None, help="PYTORCH_ALLOC_CONF=expandable_segments:True"
-)
+@click.option("--expandable-segments", is_flag=True, default=None, help="PYTORCH_ALLOC_CONF=expandable_segments:True")
 @click.option("--ranks", type=int, help="Cards that share the work.")
 @click.option("--zero", type=int, help="DeepSpeed ZeRO stage; 3 for FSDP full shard.")
 @click.option("--offload-optimizer", is_flag=True, default=None)
@@ -97,9 +74,7 @@ def _choice(*names: str) -> click.Choice[str]:
 @click.option("--kv", type=_choice("bf16", "fp8"), help="Type of the KV cache.")
 @click.option("--utilization", "gpu_memory_utilization", type=float, help="vLLM: its share of the card.")
 @click.option("--context", "context_mib", type=Size(), help="CUDA context as measured on this node.")
-@click.option(
-    "--card", "cards", type=Size(), multiple=True, help="A card's memory, 32607M or 24G; may be repeated."
-)
+@click.option("--card", "cards", type=Size(), multiple=True, help="A card's memory, as 32607M or 24G; may be repeated.")
 @click.option("--quota", type=Size(), help="Your quota.")
 @click.option("--explain", is_flag=True, help="Formula and source of every line.")
 @click.option("--budget", is_flag=True, help="What a card can hold: sizes by methods.")
@@ -146,9 +121,7 @@ def _run(model: str | None, reading: Reading | None, options: dict[str, Any], ca
 
     name = model or (reading.model if reading else None)
     if name is None:
-        raise click.UsageError(
-            "say which model: gq estimate Qwen2.5-7B, or a directory, or --from FILE that names it"
-        )
+        raise click.UsageError("say which model: gq estimate Qwen2.5-7B, or a directory, or --from FILE that names it")
     shape, stored = _shape(name)
     fields = dict(stored) | (reading.fields if reading else {}) | _given(options)
     if fields.get("method") == "qlora" and fields.get("weights", "bf16") in ("bf16", "fp16", "fp32"):
@@ -209,9 +182,7 @@ def _print_estimate(
     from gpuqueue.estimate.estimate import estimate
 
     found = estimate(run)
-    limits = [(f"card of {card} MiB", card) for card in cards] + (
-        [(f"quota of {quota} MiB", quota)] if quota else []
-    )
+    limits = [(f"card of {card} MiB", card) for card in cards] + ([(f"quota of {quota} MiB", quota)] if quota else [])
     verdicts = [(name, limit, verdict(found, limit)) for name, limit in limits]
     short = [limit for _, limit, said in verdicts if said != FITS]
     changes = advise(run, min(short)) if short else ()
@@ -235,9 +206,7 @@ def _print_estimate(
     for name, _, said in verdicts:
         click.echo(f"{said} the {name}" if said == FITS else f"{said}: {name}")
     for change in changes:
-        click.echo(
-            f"  - {change.what}: saves {change.saves_mib} MiB -> {change.occupied_mib} MiB, {change.verdict}"
-        )
+        click.echo(f"  - {change.what}: saves {change.saves_mib} MiB -> {change.occupied_mib} MiB, {change.verdict}")
         click.echo(f"      costs: {change.costs}")
     for sentence in found.assumptions:
         click.echo(f"assumed: {sentence}")
@@ -305,9 +274,7 @@ def _print_budget(card_mib: int, context_mib: int | None, as_json: bool) -> None
         keys = ("model", "method", "needed_mib", "occupied_mib", "verdict", "longest")
         click.echo(json.dumps([{key: getattr(cell, key) for key in keys} for cell in cells], indent=2))
         return
-    click.echo(
-        f"A card of {card_mib} MiB: GiB that 1 x {TOKENS} tokens will occupy / longest sequence that fits."
-    )
+    click.echo(f"A card of {card_mib} MiB: GiB that 1 x {TOKENS} tokens will occupy / longest sequence that fits.")
     click.echo("bf16, flash attention, checkpointing, LoRA rank 16 on all linears; fused: a loss that never")
     click.echo("writes the logits (Liger, Cut Cross Entropy). ~ tight, - does not fit\n")
     width = max(len(name) for name in METHODS) + 2

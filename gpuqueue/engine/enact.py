@@ -135,7 +135,10 @@ def _warn(engine: Engine, job: Job, attempt: Attempt, warning: Warn) -> None:
 
 def _charge(engine: Engine, job: Job, attempt: Attempt, charge: Charge) -> None:
     with engine.store.transaction():
-        engine.store.save_attempt(replace(attempt, charge_mib=charge.charge_mib, over_samples=charge.over_samples))
+        over_at = engine.clock.second if charge.over_samples else None
+        engine.store.save_attempt(
+            replace(attempt, charge_mib=charge.charge_mib, over_samples=charge.over_samples, over_at=over_at)
+        )
         if charge.claim_mib != job.claim_mib:
             engine.store.save_job(replace(job, claim_mib=charge.claim_mib), expect=job.state)
     if charge.text:

@@ -14,7 +14,7 @@ from gpuqueue.core.model import Attempt, AttemptPhase, Job
 from gpuqueue.core.readings import NodeReading, Probe, ProbeState, ProcessUse
 from gpuqueue.core.reasons import Reason, ReasonCode, sentence
 from gpuqueue.core.restart import AttemptEnd, after_end
-from gpuqueue.engine import enact
+from gpuqueue.engine import enact, history
 from gpuqueue.engine.autopsy import Autopsy, examine
 from gpuqueue.engine.engine import Engine
 from gpuqueue.engine.observe import account
@@ -145,9 +145,11 @@ def _ended(
                 outcome=outcome,
                 diagnosis=autopsy.diagnosis,
                 resumed_from=probe.resumed_from,
+                curve=engine.curves.of(attempt),
             )
         )
         enact.finish(engine, job, attempt, finish, ended_unix=ended_unix, probe=probe)
+        history.keep(engine, job, attempt, finish, autopsy, probe, ended_unix)
     _announce(engine, job, attempt, finish, outcome)
 
 

@@ -74,8 +74,6 @@ def _inference(run: Run, model: object, card: object) -> dict[str, float]:
 def _targets(run: Run) -> list[str]:
     wanted: list[str] = []
     for target in run.targets:
-        names = (
-            LINEARS if target in ("all-linear", "all") else FUSED.get(target, (ALIASES.get(target, target),))
-        )
+        names = LINEARS if target in ("all-linear", "all") else FUSED.get(target, (ALIASES.get(target, target),))
         wanted += [name for name in names if name in LINEARS and name not in wanted]
     return wanted

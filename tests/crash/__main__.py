@@ -37,6 +37,7 @@ def report(outcome: Outcome, took_s: float) -> str:
     states = ", ".join(f"{counts[state]} {state}" for state in ("succeeded", "failed", "cancelled", "stopped"))
     deaths = kills.daemon + kills.both
     lines = [
+        f"containment: {outcome.containment}",
         f"killed: daemon {kills.daemon} times, shims {kills.shim}, both at once {kills.both}",
         f"the daemon died {deaths} times, {kills.in_transition} of them while jobs started or stopped ({moments})",
         f"jobs: {counts['jobs']} accepted, all looked at: {states}",

@@ -16,7 +16,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpuqueue.wire.procfs import read_process
+from gpuqueue.wire.procfs import Process, read_process, send_signal
 from gpuqueue.wire.rundir import ALIVE, EXIT, STOP
 from tests.crash.nursery import QuickNode
 from tests.crash.traffic import Away, ask
@@ -70,41 +70,65 @@ class Killer:
         self._ready_s = time.monotonic() - self._started
 
     def daemon(self, aimed: bool) -> bool:
-        """At any moment, that of its own start included; aimed, while jobs start or stop."""
+        """At any moment, that of its own start included; aimed, while jobs start or stop. Sometimes the shims that it
+        has just launched are slow: they go on when the next daemon has long made up its mind about their attempts."""
         if not aimed and self._dice.random() < 0.3:
             time.sleep(max(0.0, self._started + self._ready_s * self._dice.uniform(0, 1.1) - time.monotonic()))
         else:
             self.until_ready()
             time.sleep(self._dice.uniform(0, DWELL_S))
-        self._strike(self._freeze(aimed))
+        seen = self._freeze(aimed)
+        slow = (
+            [shim for shim, name in self.shims() if name in self._in_the_making()] if self._dice.random() < 0.5 else []
+        )
+        for shim in slow:
+            send_signal(shim, signal.SIGSTOP)
+        self._node.kill()
+        self._count(seen | ({"slow shim"} if slow else set()))
         self.kills.daemon += 1
+        self.start()
+        if slow:
+            self.until_ready()
+            time.sleep(self._dice.uniform(0, DWELL_S))
+        for shim in slow:
+            send_signal(shim, signal.SIGCONT)
         return True
 
     def shim(self, aimed: bool) -> bool:
+        """Of any job; aimed, of one that starts or stops."""
         self.until_ready()
         time.sleep(self._dice.uniform(0, DWELL_S))
-        if not self._kill_shim(aimed):
-            return False
-        self.kills.shim += 1
-        return True
+        deadline = time.monotonic() + AIM_S
+        while not (shims := self._targets(aimed)) and time.monotonic() < deadline:
+            time.sleep(PAUSE_S)
+        shims = shims or self.shims()
+        hit = bool(shims) and self._hit(self._dice.choice(shims))
+        self.kills.shim += hit
+        return hit
 
     def both(self, aimed: bool) -> bool:
-        """In either order, with nothing between the two."""
+        """A daemon and some of its shims, in either order. The next daemon comes at once or a little later: jobs that
+        end meanwhile have nobody who watches them."""
         self.until_ready()
         time.sleep(self._dice.uniform(0, DWELL_S))
         seen = self._freeze(aimed)
+        shims = self.shims()
+        if not shims:
+            self._node.thaw()
+            return False
+        shims = self._dice.sample(shims, self._dice.randint(1, len(shims)))
         if self._dice.random() < 0.5:
-            if not self._kill_shim(aimed=False, wait_s=0):
-                self._node.thaw()
-                return False
-            self._strike(seen)
+            hits = sum(map(self._hit, shims))
+            self._node.kill()
         else:
-            self._strike(seen)
-            if not self._kill_shim(aimed=False, wait_s=0):
-                self.kills.daemon += 1
-                return False
-        self.kills.both += 1
-        return True
+            self._node.kill()
+            hits = sum(map(self._hit, shims))
+        self._count(seen)
+        self.kills.both += hits > 0
+        self.kills.daemon += hits == 0
+        time.sleep(self._dice.choice((0.0, self._dice.uniform(0, DWELL_S))))
+        self.start()
+        return hits > 0
 
     # The daemon
 
@@ -127,12 +151,9 @@ class Killer:
             self._node.thaw()
             time.sleep(self._dice.uniform(0, 0.05))
 
-    def _strike(self, seen: set[str]) -> None:
-        """Kills the frozen daemon, and starts the next one."""
-        self._node.kill()
+    def _count(self, seen: set[str]) -> None:
         self.kills.moments.update(seen)
         self.kills.in_transition += bool(seen & TRANSITIONS)
-        self.start()
 
     def _look(self) -> set[str]:
         seen = set()
@@ -163,27 +184,23 @@ class Killer:
 
     # Shims
 
-    def _kill_shim(self, aimed: bool, wait_s: float = AIM_S) -> bool:
-        """Any that lives; aimed, one whose job starts or stops."""
-        deadline = time.monotonic() + wait_s
-        while True:
-            shims = self.shims()
-            if aimed and time.monotonic() < deadline:
-                shims = [(pid, name) for pid, name in shims if self._starts_or_stops(name)]
-            if shims:
-                pid, name = self._dice.choice(shims)
-                job_id, _, attempt = name.partition(".")
-                self.kills.shims.add((int(job_id), int(attempt)))
-                os.kill(pid, signal.SIGKILL)
-                return True
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(PAUSE_S)
-
-    def shims(self) -> list[tuple[int, str]]:
-        """(pid, name of the run directory) of every shim and adopter, not of their children that look alike."""
+    def shims(self) -> list[tuple[Process, str]]:
+        """Every shim and adopter with the name of its run directory; not their children, which look alike."""
         found = {pid: name for pid in pids() if (name := self._run_of(pid))}
-        return [(pid, name) for pid, name in found.items() if (one := read_process(pid)) and one.parent not in found]
+        processes = [(process, name) for pid, name in found.items() if (process := read_process(pid))]
+        return [(process, name) for process, name in processes if process.parent not in found and not process.dead]
+
+    def _targets(self, aimed: bool) -> list[tuple[Process, str]]:
+        return [(process, name) for process, name in self.shims() if not aimed or self._starts_or_stops(name)]
+
+    def _hit(self, shim: tuple[Process, str]) -> bool:
+        """False where it was gone before."""
+        process, name = shim
+        if not send_signal(process, signal.SIGKILL):
+            return False
+        job_id, _, attempt = name.partition(".")
+        self.kills.shims.add((int(job_id), int(attempt)))
+        return True
 
     def _run_of(self, pid: int) -> str | None:
         try:

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import NoReturn
 
 from gpuqueue.wire.procfs import read_process
 from tests.e2e.node import DEADLINE_S, Node, kill_leftovers
@@ -48,7 +47,8 @@ class QuickNode(Node):
     def freeze(self) -> None:
         """It stands still when this returns."""
         os.kill(self.pid, signal.SIGSTOP)
-        while (process := read_process(self.pid)) is not None and process.state != "T":
+        while (process := read_process(self.pid)) is None or process.state != "T":
+            assert process is not None, f"the daemon ended by itself:\n{self.tail()}"
             time.sleep(0.001)
 
     def thaw(self) -> None:
@@ -82,28 +82,19 @@ class QuickNode(Node):
 
 def nurse(log: Path, words: list[str]) -> None:
     """Forks a daemon for every line that comes, and answers with its pid."""
-    import gpuqueue.daemon.serve  # noqa: F401 - so that nobody needs to do it again
+    import gpuqueue.daemon.serve  # noqa: F401 - once, for all that are to come
+    from gpuqueue.daemon.main import main
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the dead are buried at once
     while sys.stdin.buffer.readline():
         pid = os.fork()
         if pid == 0:
-            _serve(log, words)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            for number, descriptor in enumerate((os.open(os.devnull, os.O_RDONLY), output, output)):
+                os.dup2(descriptor, number)
+            main(words)  # does not return
         print(pid, flush=True)
-
-
-def _serve(log: Path, words: list[str]) -> NoReturn:
-    from gpuqueue.daemon.main import main
-
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    for number, descriptor in enumerate((os.open(os.devnull, os.O_RDONLY), output, output)):
-        os.dup2(descriptor, number)
-    try:
-        main(words)
-    finally:
-        sys.stderr.flush()
-        os._exit(1)
 
 
 if __name__ == "__main__":

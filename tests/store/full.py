@@ -95,6 +95,7 @@ FULL_ATTEMPT = Attempt(
     resumed_from="/home/anna/out/checkpoint-900",
     peak_mib=9001,
     over_samples=1,
+    over_at=480,
     flagged="pid 77 survives SIGKILL",
 )
 
