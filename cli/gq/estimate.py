@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -22,8 +22,16 @@ if TYPE_CHECKING:
 DEFAULT_CARD_MIB = 32607
 
 
-def node_limits() -> tuple[list[int], int | None] | None:
-    """This node's cards and this user's quota in MiB, from the daemon; None where none answers."""
+class NodeLimits(NamedTuple):
+    """What the node knows, in MiB: its cards, this user's quota, the CUDA context that was measured on it."""
+
+    cards_mib: tuple[int, ...] = ()
+    quota_mib: int | None = None
+    context_mib: int | None = None
+
+
+def node_limits() -> NodeLimits | None:
+    """The limits from the daemon; None where none answers."""
     return None
 
 
@@ -98,9 +106,10 @@ def command(
 
     needed is a lower bound; will occupy is what the card will show as used.
     """
-    limits = node_limits()
-    cards = cards or tuple(limits[0] if limits else ())
-    quota = quota or (limits[1] if limits else None)
+    limits = node_limits() or NodeLimits()
+    cards = cards or limits.cards_mib
+    quota = quota or limits.quota_mib
+    options["context_mib"] = options["context_mib"] or limits.context_mib
     try:
         if budget:
             _print_budget(cards[0] if cards else DEFAULT_CARD_MIB, options["context_mib"], as_json)
