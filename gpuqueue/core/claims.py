@@ -94,7 +94,9 @@ def from_estimate(estimate_mib: int, correction: Correction | None, most_mib: in
     margin_mib = max(MARGIN_MIB, expected_mib * percent // 100)
     mib = _within(_rounded(expected_mib + margin_mib), expected_mib, most_mib)
     said = f", {correction}" if correction else ", of which no run has told yet how near it is"
-    return Claim(mib=mib, why=f"{format_mib(mib)} claimed: no run of it yet; estimated {format_mib(estimate_mib)}{said}")
+    return Claim(
+        mib=mib, why=f"{format_mib(mib)} claimed: no run of it yet; estimated {format_mib(estimate_mib)}{said}"
+    )
 
 
 def _rounded(mib: int) -> int:
