@@ -29,7 +29,7 @@ from alembic import op
 import sqlalchemy as sa
 
 revision = "next"
-down_revision = "0001"
+down_revision = "0002"
 
 
 def upgrade():
@@ -41,7 +41,7 @@ TABLE_MADE_ANEW = """
 from alembic import op
 
 revision = "next"
-down_revision = "0001"
+down_revision = "0002"
 
 
 def upgrade():
@@ -132,7 +132,7 @@ def test_every_released_schema_migrates_to_the_fresh_one(tmp_path: Path, dump: P
 def released(tmp_path: Path) -> Path:
     state = tmp_path / "state"
     state.mkdir()
-    return restored(RELEASED[0], state / "gpuqueue.db")
+    return restored(RELEASED[-1], state / "gpuqueue.db")
 
 
 def migrations_with(tmp_path: Path, migration: str) -> Path:
