@@ -123,9 +123,12 @@ def test_every_released_schema_still_opens_with_all_that_is_in_it(tmp_path: Path
 
 @pytest.mark.parametrize("dump", RELEASED, ids=lambda dump: dump.stem)
 def test_every_released_schema_migrates_to_the_fresh_one(tmp_path: Path, dump: Path) -> None:
-    open_store(restored(dump, tmp_path / "old.db")).close()
-    open_store(tmp_path / "new.db").close()
-    assert schema_of(tmp_path / "old.db") == schema_of(tmp_path / "new.db")
+    old, new = tmp_path / "old" / "gpuqueue.db", tmp_path / "new" / "gpuqueue.db"
+    for path in (old, new):
+        path.parent.mkdir()
+    open_store(restored(dump, old)).close()
+    open_store(new).close()
+    assert schema_of(old) == schema_of(new)
 
 
 @pytest.fixture
