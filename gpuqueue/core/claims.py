@@ -115,7 +115,7 @@ def remark(
     asked = f"you ask for {format_mib(claim_mib)}"
     if found is not None:
         if claim_mib < found.peak_mib:
-            return f"{found}; {asked}: it will be stopped when a neighbour needs what it takes beyond that"
+            return f"{found}; {asked}: it may be stopped when a neighbour needs the difference"
         return f"{found}; {asked}" if _far_above(claim_mib, from_history(found, None).mib) else None
     if estimate_mib is None:
         return None
