@@ -220,7 +220,6 @@ class LocalBackend:
         alive = _read(run_dir / ALIVE, Alive)
         if key not in self._reaped:
             self._reaped.add(key)
-            self._launcher.forget(key)
             traces = self._traces(key)
             if traces is not None:
                 self._reap(all_processes(), {key: traces}, mains=True)

@@ -119,6 +119,7 @@ EXTRAS: dict[str, Callable[[str], dict[str, int | bool]]] = {
     "layer_norm": lambda _: {"layer_norm": True},
     "qkv_bias": lambda _: {"qkv_bias": True},
     "qk_norm": lambda _: {"qk_norm": True},
+    "parallel": lambda _: {"parallel": True},
     "bigcode": lambda _: {"bigcode": True},
     "soft_cap": lambda _: {"soft_cap": True},
     "norms": _pair("norms"),

@@ -98,16 +98,23 @@ def _occupied(run: Run, needed: int, cached: Leftover) -> tuple[int, int, int]:
 
 def _transients(run: Run, states: StateBytes, peak: _Phase) -> Transients:
     tokens, layer = run.tokens, layer_bytes(run)
-    kept = layer.store if run.checkpointing else layer.saved
     written = run.loss in ("eager", "fused")
     return Transients(
         layer=tokens * (layer.saved + layer.work if run.checkpointing else layer.work),
         loss=run.loss_tokens * loss_bytes(run),
         logits=4.0 * run.loss_tokens * run.shape.vocab if written else 0.0,
-        activations=tokens * kept * run.shape.layers,
+        activations=tokens * _kept(run),
         step=states.gradients + states.scratch,
         peaks_in_step=peak.name == STEP,
     )
+
+
+def _kept(run: Run) -> float:
+    """Bytes a token that all layers together keep from the forward to the backward pass."""
+    layer = layer_bytes(run)
+    if run.checkpointing:
+        return layer.store * run.shape.layers
+    return layer.saved * run.shape.layers - layer.unsaved
 
 
 def _training_phases(run: Run, states: StateBytes) -> list[_Phase]:
@@ -116,17 +123,17 @@ def _training_phases(run: Run, states: StateBytes) -> list[_Phase]:
     With checkpointing one layer is alive at a time beside the stored inputs of all; loss and layer
     are not alive together, so the larger of the two counts (Chen et al., arXiv 1604.06174).
     """
-    tokens, layers = run.tokens, run.shape.layers
+    tokens, kept_of_all = run.tokens, _kept(run)
     layer = layer_bytes(run)
     kept = layer.store if run.checkpointing else layer.saved
     one = layer.saved + layer.work if run.checkpointing else layer.work
     before = states.gradients if run.grad_accumulation > 1 else 0.0
     return [
-        _Phase("loss", before, tokens * kept * layers, run.loss_tokens * loss_bytes(run)),
+        _Phase("loss", before, tokens * kept_of_all, run.loss_tokens * loss_bytes(run)),
         _Phase(
             "backward of the last layer",
             before or states.head_gradient,
-            tokens * (kept * layers + one),
+            tokens * (kept_of_all + one),
         ),
         _Phase("backward of the first layer", states.gradients, tokens * (kept + one)),
         _Phase(STEP, states.gradients, scratch=states.scratch),

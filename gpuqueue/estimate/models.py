@@ -20,8 +20,8 @@ DeepSeek-R1-Distill-Qwen-32B,5120,64,40,8,128,27648,152064,32763876352,qkv_bias
 DeepSeek-R1-Distill-Qwen-7B,3584,28,28,4,128,18944,152064,7615616512,qkv_bias
 DeepSeek-V2-Lite,2048,27,16,16,192,1408,102400,15706484224,experts=64:6 shared=2816 dense=1:10944 mla=512:64:128:0
 DeepSeek-V3,7168,61,128,128,192,2048,129280,671026419200,experts=256:8 shared=2048 dense=3:18432 mla=512:64:128:1536
-falcon-40b,8192,60,128,8,64,32768,65024,41303293952,tied plain_mlp layer_norm
-falcon-7b,4544,32,71,1,64,18176,65024,6921720704,tied plain_mlp layer_norm norms=1 max=2048
+falcon-40b,8192,60,128,8,64,32768,65024,41303293952,tied plain_mlp layer_norm parallel
+falcon-7b,4544,32,71,1,64,18176,65024,6921720704,tied plain_mlp layer_norm norms=1 max=2048 parallel
 Gemma-2-27b,4608,46,32,16,128,36864,256000,27227128320,tied norms=4 soft_cap window=4096:23 max=8192
 Gemma-2-2b,2304,26,8,4,256,9216,256000,2614341888,tied norms=4 soft_cap window=4096:13 max=8192
 Gemma-2-9b,3584,42,16,8,256,14336,256000,9241705984,tied norms=4 soft_cap window=4096:21 max=8192
@@ -61,18 +61,18 @@ Mixtral-8x7B-v0.1,4096,32,32,8,128,14336,32000,46702792704,experts=8:2
 opt-1.3b,2048,24,32,32,64,8192,50272,1315758080,tied plain_mlp layer_norm qkv_bias max=2048
 opt-125m,768,12,12,12,64,3072,50272,125239296,tied plain_mlp layer_norm qkv_bias max=2048
 opt-6.7b,4096,32,32,32,128,16384,50272,6658473984,tied plain_mlp layer_norm qkv_bias max=2048
-phi-1_5,2048,24,32,32,64,8192,51200,1418270720,plain_mlp qkv_bias layer_norm norms=1 max=2048
-phi-2,2560,32,32,32,80,10240,51200,2779683840,plain_mlp qkv_bias layer_norm norms=1 max=2048
+phi-1_5,2048,24,32,32,64,8192,51200,1418270720,plain_mlp qkv_bias layer_norm norms=1 max=2048 parallel
+phi-2,2560,32,32,32,80,10240,51200,2779683840,plain_mlp qkv_bias layer_norm norms=1 max=2048 parallel
 Phi-3-medium-14b,5120,40,40,10,128,17920,32064,13960238080,
 Phi-3-mini,3072,32,32,32,96,8192,32064,3821079552,
 phi-4,5120,40,40,10,128,17920,100352,14659507200,
 Phi-4-mini,3072,32,24,8,128,8192,200064,3836021760,tied
 PowerLM-3b,2304,40,36,36,64,9216,49152,3510819072,tied
-pythia-1.4b,2048,24,16,16,128,8192,50304,1414647808,plain_mlp layer_norm qkv_bias max=2048
-pythia-160m,768,12,12,12,64,3072,50304,162322944,plain_mlp layer_norm qkv_bias max=2048
-pythia-2.8b,2560,32,32,32,80,10240,50304,2775208960,plain_mlp layer_norm qkv_bias max=2048
-pythia-410m,1024,24,16,16,64,4096,50304,405334016,plain_mlp layer_norm qkv_bias max=2048
-pythia-6.9b,4096,32,32,32,128,16384,50432,6857302016,plain_mlp layer_norm qkv_bias max=2048
+pythia-1.4b,2048,24,16,16,128,8192,50304,1414647808,plain_mlp layer_norm qkv_bias max=2048 parallel
+pythia-160m,768,12,12,12,64,3072,50304,162322944,plain_mlp layer_norm qkv_bias max=2048 parallel
+pythia-2.8b,2560,32,32,32,80,10240,50304,2775208960,plain_mlp layer_norm qkv_bias max=2048 parallel
+pythia-410m,1024,24,16,16,64,4096,50304,405334016,plain_mlp layer_norm qkv_bias max=2048 parallel
+pythia-6.9b,4096,32,32,32,128,16384,50432,6857302016,plain_mlp layer_norm qkv_bias max=2048 parallel
 Qwen-1.8B,2048,24,16,16,128,5504,151936,1836828672,qkv_bias
 Qwen-14B,5120,40,40,40,128,13696,152064,14167290880,qkv_bias
 Qwen-72B,8192,80,64,64,128,24576,152064,72287920128,qkv_bias
@@ -103,7 +103,7 @@ SmolLM2-1.7B,2048,24,32,32,64,8192,49152,1711376384,tied
 SmolLM2-135M,576,30,9,3,64,1536,49152,134515008,tied
 SmolLM2-360M,960,32,15,5,64,2560,49152,361821120,tied
 SmolLM3-3B,2048,36,16,4,128,11008,128256,3075098624,tied
-stablelm-base-alpha-3b,4096,16,32,32,128,16384,50688,3637321728,plain_mlp layer_norm qkv_bias
+stablelm-base-alpha-3b,4096,16,32,32,128,16384,50688,3637321728,plain_mlp layer_norm qkv_bias parallel
 starcoder2-15b,6144,40,48,4,128,24576,49152,15957889024,plain_mlp layer_norm qkv_bias
 starcoder2-3b,3072,30,24,2,128,12288,49152,3030371328,tied plain_mlp layer_norm qkv_bias
 starcoder2-7b,4608,32,36,4,128,18432,49152,7173923840,tied plain_mlp layer_norm qkv_bias

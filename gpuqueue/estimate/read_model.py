@@ -8,6 +8,7 @@ from gpuqueue.estimate.shapes import ModelShape
 
 HEADER_LIMIT = 100 << 20  # the safetensors format's own limit
 PLAIN_MLP = ("gelu", "relu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "relu2")
+PARALLEL = ("falcon", "phi", "gptj", "cohere", "cohere2")
 GATED_TYPES = ("gemma", "gemma2", "gemma3", "gemma3_text")
 FORMATS = {
     "gptq": {4: "gptq4", 8: "gptq8"},
@@ -144,6 +145,7 @@ def _shape(config: dict[str, Any], path: Path) -> ModelShape:
         sliding_window=window,
         sliding_layers=_sliding_layers(config, kind, layers) if window else 0,
         soft_cap=bool(config.get("final_logit_softcapping")),
+        parallel=kind in PARALLEL or bool(config.get("use_parallel_residual")),
         bigcode=kind == "gpt_bigcode",
         max_positions=number("max_position_embeddings", "n_positions", default=32768),
     )

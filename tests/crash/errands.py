@@ -20,7 +20,8 @@ KINDS = {
     "loop": 3,
     "children": 12,
     "deaf": 1,
-    "cancel": 20,
+    "cancel": 18,
+    "requeue": 6,
     "sim": 7,
     "resume": 6,
 }
@@ -30,12 +31,14 @@ SAVED_BEFORE_THE_CRASH = 1  # the status of a simjob that crashed after its firs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Errand:
-    """One job. `restarts` says whether a failed attempt is followed by another."""
+    """One job. `restarts` says whether a failed attempt is followed by another; `verb` (cancel or requeue) is what its
+    owner does to it in the end, so long after it was accepted."""
 
     unique: str
     kind: str
     restarts: bool
-    cancel_after_s: float | None
+    verb: str | None
+    verb_after_s: float
     request: dict[str, Any]
 
 
@@ -62,6 +65,8 @@ def errand(dice: random.Random, number: str, directory: Path) -> Errand:
             plan["child"] = "deaf"
         case "cancel":
             plan |= {"run_s": dice.choice((0.5, 30)), "ignore_term": dice.random() < 0.4, "codes": [dice.randrange(10)]}
+        case "requeue":
+            plan |= {"run_s": 1, "ignore_term": dice.random() < 0.4, "codes": [dice.randrange(10)]}
         case "sim":
             vram_mib = SIM_MIB
             plan["simjob"] = ["--vram", f"{SIM_MIB}M", "--seconds", "0.3", "--exit-code", str(dice.randrange(10))]
@@ -82,6 +87,7 @@ def errand(dice: random.Random, number: str, directory: Path) -> Errand:
         "grace_s": 2,
         "checkpoint_dir": checkpoint_dir,
     }
-    cancelled = kind == "cancel" or (kind == "loop" and dice.random() < 0.5)
-    cancel_after_s = dice.uniform(0, 2.5) if cancelled else None
-    return Errand(unique=unique, kind=kind, restarts=restarts, cancel_after_s=cancel_after_s, request=request)
+    verb = kind if kind in ("cancel", "requeue") else "cancel" if kind == "loop" and dice.random() < 0.5 else None
+    return Errand(
+        unique=unique, kind=kind, restarts=restarts, verb=verb, verb_after_s=dice.uniform(0, 2.5), request=request
+    )

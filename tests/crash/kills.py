@@ -70,14 +70,28 @@ class Killer:
         self._ready_s = time.monotonic() - self._started
 
     def daemon(self, aimed: bool) -> bool:
-        """At any moment, that of its own start included; aimed, while jobs start or stop."""
+        """At any moment, that of its own start included; aimed, while jobs start or stop. Sometimes the shims that it
+        has just launched are slow: they go on when the next daemon has long made up its mind about their attempts."""
         if not aimed and self._dice.random() < 0.3:
             time.sleep(max(0.0, self._started + self._ready_s * self._dice.uniform(0, 1.1) - time.monotonic()))
         else:
             self.until_ready()
             time.sleep(self._dice.uniform(0, DWELL_S))
-        self._strike(self._freeze(aimed))
+        seen = self._freeze(aimed)
+        slow = (
+            [shim for shim, name in self.shims() if name in self._in_the_making()] if self._dice.random() < 0.5 else []
+        )
+        for shim in slow:
+            send_signal(shim, signal.SIGSTOP)
+        self._node.kill()
+        self._count(seen | ({"slow shim"} if slow else set()))
         self.kills.daemon += 1
+        self.start()
+        if slow:
+            self.until_ready()
+            time.sleep(self._dice.uniform(0, DWELL_S))
+        for shim in slow:
+            send_signal(shim, signal.SIGCONT)
         return True
 
     def shim(self, aimed: bool) -> bool:
@@ -93,7 +107,8 @@ class Killer:
         return hit
 
     def both(self, aimed: bool) -> bool:
-        """A daemon and one of its shims, in either order and with nothing between the two."""
+        """A daemon and some of its shims, in either order. The next daemon comes at once or a little later: jobs that
+        end meanwhile have nobody who watches them."""
         self.until_ready()
         time.sleep(self._dice.uniform(0, DWELL_S))
         seen = self._freeze(aimed)
@@ -101,16 +116,19 @@ class Killer:
         if not shims:
             self._node.thaw()
             return False
-        shim = self._dice.choice(shims)
+        shims = self._dice.sample(shims, self._dice.randint(1, len(shims)))
         if self._dice.random() < 0.5:
-            hit = self._hit(shim)
-            self._strike(seen)
+            hits = sum(map(self._hit, shims))
+            self._node.kill()
         else:
-            self._strike(seen)
-            hit = self._hit(shim)
-        self.kills.both += hit
-        self.kills.daemon += not hit
-        return hit
+            self._node.kill()
+            hits = sum(map(self._hit, shims))
+        self._count(seen)
+        self.kills.both += hits > 0
+        self.kills.daemon += hits == 0
+        time.sleep(self._dice.choice((0.0, self._dice.uniform(0, DWELL_S))))
+        self.start()
+        return hits > 0
 
     # The daemon
 
@@ -133,12 +151,9 @@ class Killer:
             self._node.thaw()
             time.sleep(self._dice.uniform(0, 0.05))
 
-    def _strike(self, seen: set[str]) -> None:
-        """Kills the frozen daemon, and starts the next one."""
-        self._node.kill()
+    def _count(self, seen: set[str]) -> None:
         self.kills.moments.update(seen)
         self.kills.in_transition += bool(seen & TRANSITIONS)
-        self.start()
 
     def _look(self) -> set[str]:
         seen = set()

@@ -9,9 +9,9 @@ from tests.crash.traffic import Accepted
 from tests.crash.verdict import Told, faults, tally
 
 
-def accepted(*, restarts: bool = False, kind: str = "plain", **changes: Any) -> Accepted:
-    errand = Errand(unique="a0001", kind=kind, restarts=restarts, cancel_after_s=None, request={})
-    return Accepted(errand, 7, **changes)
+def accepted(verb: str | None = None, *, restarts: bool = False, kind: str = "plain", **changes: Any) -> Accepted:
+    errand = Errand(unique="a0001", kind=kind, restarts=restarts, verb=verb, verb_after_s=0, request={})
+    return Accepted(errand, 7, asks=1 if verb else 0, **changes)
 
 
 def attempt(number: int, code: int | None, outcome: str = "as it may be", ended_at: int | None = 9) -> dict[str, Any]:
@@ -44,10 +44,16 @@ RIGHT = {
     ),
     "lost with its monitor": (accepted(), shown("failed", attempt(1, None, LOST)), {1: ran(0)}, (1,)),
     "never released, the monitor killed": (accepted(), shown("failed", attempt(1, None, LOST)), {}, (1,)),
-    "cancelled in time": (accepted(cancel_asked=True, cancelled_in=1), shown("cancelled", attempt(1, 143)), {}, ()),
-    "killed after its grace": (accepted(cancel_asked=True), shown("cancelled", attempt(1, 137)), {1: ran(None)}, ()),
-    "cancelled while it waited": (accepted(cancel_asked=True, cancelled_in=0), shown("cancelled"), {}, ()),
-    "faster than its cancel": (accepted(cancel_asked=True), shown("succeeded", attempt(1, 0)), {1: ran(0)}, ()),
+    "cancelled in time": (accepted("cancel", cancelled_in=1), shown("cancelled", attempt(1, 143)), {}, ()),
+    "killed after its grace": (accepted("cancel"), shown("cancelled", attempt(1, 137)), {1: ran(None)}, ()),
+    "cancelled while it waited": (accepted("cancel", cancelled_in=0), shown("cancelled"), {}, ()),
+    "requeued": (
+        accepted("requeue"),
+        shown("failed", attempt(1, 143), attempt(2, 3)),
+        {1: ran(143), 2: ran(3, started_ns=2)},
+        (),
+    ),
+    "faster than its cancel": (accepted("cancel"), shown("succeeded", attempt(1, 0)), {1: ran(0)}, ()),
 }
 
 WRONG = {
@@ -76,11 +82,18 @@ WRONG = {
         "after success",
     ),
     "again after cancel": (
-        accepted(restarts=True, cancel_asked=True, cancelled_in=1),
+        accepted("cancel", restarts=True, cancelled_in=1),
         RETRIED,
         TWO_RUNS,
         (),
         "made after its cancel",
+    ),
+    "requeued too often": (
+        accepted("requeue"),
+        shown("failed", attempt(1, 143), attempt(2, 143), attempt(3, 3)),
+        {1: ran(143), 2: ran(143, started_ns=2), 3: ran(3, started_ns=3)},
+        (),
+        "was requeued 1 times",
     ),
     "from the beginning": (
         accepted(restarts=True, kind="resume"),

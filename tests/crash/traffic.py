@@ -26,14 +26,22 @@ class Away(Exception):
 
 @dataclass(slots=True)
 class Accepted:
-    """An errand that the daemon said it had taken. `cancel_at`: a cancel is due then; `cancel_asked`: it may have been
-    heard; `cancelled_in`: it was accepted while the job was in this attempt."""
+    """An errand that the daemon said it had taken. `due_at`: its owner's verb is due then; `asks`: how often that was
+    asked, and may have been heard; `cancelled_in`: a cancel was accepted while the job was in this attempt."""
 
     errand: Errand
     job_id: int
-    cancel_at: float | None = None
-    cancel_asked: bool = False
+    due_at: float | None = None
+    asks: int = 0
     cancelled_in: int | None = None
+
+    @property
+    def cancel_asked(self) -> bool:
+        return self.errand.verb == "cancel" and self.asks > 0
+
+    @property
+    def requeue_asked(self) -> bool:
+        return self.errand.verb == "requeue" and self.asks > 0
 
 
 def ask(path: Path, method: str, target: str, body: object = None) -> tuple[int, Any]:
@@ -63,7 +71,7 @@ class Traffic(threading.Thread):
 
     def run(self) -> None:
         answered = time.monotonic()
-        while not self._no_more.is_set() or self._asked is not None or self._to_cancel():
+        while not self._no_more.is_set() or self._asked is not None or self._due():
             try:
                 self._step()
                 answered = time.monotonic()
@@ -77,13 +85,13 @@ class Traffic(threading.Thread):
                 raise
 
     def finish(self) -> None:
-        """No more jobs. The thread ends when what was asked is accepted and no cancel is due any more."""
+        """No more jobs. The thread ends when what was asked is accepted and no verb is due any more."""
         self._no_more.set()
 
     def _step(self) -> None:
-        for job in self._to_cancel():
-            if time.monotonic() >= (job.cancel_at or 0):
-                self._cancel(job)
+        for job in self._due():
+            if time.monotonic() >= (job.due_at or 0):
+                self._do(job)
         status, listed = ask(self._path, "GET", "/v1/jobs")
         if status != 200:
             self.problems.append(f"the list was answered with {status}: {listed}")
@@ -100,21 +108,21 @@ class Traffic(threading.Thread):
             self._asked = errand(self._dice, f"{self.name}{len(self.accepted) + 1:04}", self._directory)
         status, answer = ask(self._path, "POST", "/v1/jobs", self._asked.request)
         if status in (200, 201):
-            after = self._asked.cancel_after_s
-            cancel_at = None if after is None else time.monotonic() + after
-            self.accepted.append(Accepted(self._asked, answer["job"]["id"], cancel_at))
+            due_at = time.monotonic() + self._asked.verb_after_s if self._asked.verb else None
+            self.accepted.append(Accepted(self._asked, answer["job"]["id"], due_at))
         else:
             self.problems.append(f"submit of {self._asked.unique} was answered with {status}: {answer}")
         self._asked = None
 
-    def _to_cancel(self) -> list[Accepted]:
-        return [job for job in self.accepted if job.cancel_at is not None]
+    def _due(self) -> list[Accepted]:
+        return [job for job in self.accepted if job.due_at is not None]
 
-    def _cancel(self, job: Accepted) -> None:
-        job.cancel_asked = True
-        status, answer = ask(self._path, "POST", f"/v1/jobs/{job.job_id}/cancel")
-        if status == 200:
+    def _do(self, job: Accepted) -> None:
+        job.asks += 1
+        verb = job.errand.verb
+        status, answer = ask(self._path, "POST", f"/v1/jobs/{job.job_id}/{verb}")
+        if status == 200 and verb == "cancel":
             job.cancelled_in = answer["attempt"]
-        elif status != 409:  # it had ended
-            self.problems.append(f"cancel of job {job.job_id} was answered with {status}: {answer}")
-        job.cancel_at = None
+        elif status not in (200, 409):  # 409: it had ended, or was in the queue already
+            self.problems.append(f"{verb} of job {job.job_id} was answered with {status}: {answer}")
+        job.due_at = None

@@ -62,6 +62,8 @@ def faults(
         number = attempt["number"]
         for fault in _of_attempt(job, attempt, truth.get(number), number in unwatched):
             yield f"attempt {number} {fault}"
+    if job.requeue_asked and len(recorded) > 1 + job.asks:
+        yield f"has {len(recorded)} attempts, and was requeued {job.asks} times"
     for before, after in pairwise(recorded):
         yield from _of_repeat(job, before, after["number"], truth)
     yield from _of_state(job, shown["job"], recorded)
@@ -76,22 +78,22 @@ def _of_attempt(job: Accepted, attempt: Mapping[str, Any], said: Told | None, un
     if attempt["ended_at"] is None:
         yield "has not ended"
     elif code is None:
-        never_launched = job.cancel_asked and said is None
+        never_launched = job.asks and said is None
         if not unwatched and not never_launched:
             yield f"has lost its status, though nobody killed its monitor: {attempt['outcome']!r}"
-        elif "lost" not in attempt["outcome"] and not job.cancel_asked:
+        elif "lost" not in attempt["outcome"] and not job.asks:
             yield f"has lost its status, and does not say so: {attempt['outcome']!r}"
     elif said is not None and said.code is not None:
         if code != said.code:
             yield f"ended with {said.code}, and is said to have ended with {code}"
-    elif not (job.cancel_asked and code in (TERMINATED, KILLED)):
+    elif not (job.asks and code in (TERMINATED, KILLED)):
         yield f"{'never ran' if said is None else 'did not end'} by itself, and is said to have ended with {code}"
 
 
 def _of_repeat(job: Accepted, before: Mapping[str, Any], number: int, truth: Mapping[int, Told]) -> Iterator[str]:
-    if not job.errand.restarts:
+    if not job.errand.restarts and not job.requeue_asked:
         yield f"attempt {number} was made of a job that must not run again"
-    if before["exit_code"] == 0:
+    if before["exit_code"] == 0 and not job.requeue_asked:
         yield f"attempt {number} was made after success"
     if job.cancelled_in is not None and number > job.cancelled_in:
         yield f"attempt {number} was made after its cancel"

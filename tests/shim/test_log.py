@@ -132,7 +132,7 @@ def test_what_is_not_the_owners_plain_file_is_not_read(backend: LocalBackend, cw
     spec = a_spec(cwd, "echo", "mine")
     run(backend, spec)
     file = log_file(backend, spec)
-    for make in (lambda: file.symlink_to("/etc/passwd"), lambda: os.mkfifo(file), file.mkdir):
+    for make in (lambda: file.symlink_to("/etc/passwd"), lambda: os.mkfifo(file), lambda: file.mkdir()):
         file.unlink()
         make()
         with pytest.raises(GpuqueueError) as refused:
