@@ -1,5 +1,6 @@
 """The VRAM curve of an attempt: few points, sorted, no peak lost, the same however often it was stored."""
 
+from collections.abc import Callable
 from itertools import accumulate, pairwise
 
 import pytest
@@ -66,8 +67,7 @@ def test_a_week_is_spread_evenly() -> None:
     ],
     ids=["flat", "leak", "falls", "load", "end"],
 )
-def test_growth_is_measured_after_the_load(mib_at: "object", grown: int) -> None:
-    assert callable(mib_at)
+def test_growth_is_measured_after_the_load(mib_at: Callable[[int], int], grown: int) -> None:
     curve = curve_of([(at_s, mib_at(at_s)) for at_s in range(600)])
     found = growth_mib_per_hour(curve)
     assert found is not None
