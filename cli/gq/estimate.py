@@ -60,16 +60,21 @@ def _choice(*names: str) -> click.Choice[str]:
 @click.option("--compile", "compiled", is_flag=True, default=None, help="torch.compile.")
 @click.option("--expandable-segments", is_flag=True, default=None, help="PYTORCH_ALLOC_CONF=expandable_segments:True")
 @click.option("--ranks", type=int, help="Cards that share the work.")
-@click.option("--zero", type=int, help="DeepSpeed ZeRO stage; 3 for FSDP full shard.")
+@click.option("--zero", type=click.IntRange(0, 3), help="DeepSpeed ZeRO stage; 3 for FSDP full shard.")
 @click.option("--offload-optimizer", is_flag=True, default=None)
 @click.option("--trainer", type=_choice("sft", "dpo", "grpo", "orpo", "kto", "reward"))
 @click.option("--completion", "completion_len", type=int, help="GRPO: tokens generated a prompt.")
-@click.option("--eval-batch", type=int, help="Rows of an evaluation step.")
+@click.option("--eval-batch", type=click.IntRange(1), help="Rows of an evaluation step.")
 @click.option("--prompt", "prompt_len", type=int, help="Inference: tokens of the prompt.")
 @click.option("--new-tokens", type=int, help="Inference: tokens generated.")
 @click.option("--sequences", type=int, help="Inference: sequences at a time.")
 @click.option("--kv", type=_choice("bf16", "fp8"), help="Type of the KV cache.")
-@click.option("--utilization", "gpu_memory_utilization", type=float, help="vLLM: its share of the card.")
+@click.option(
+    "--utilization",
+    "gpu_memory_utilization",
+    type=click.FloatRange(0, 1, min_open=True),
+    help="vLLM: its share of the card.",
+)
 @click.option("--context", "context_mib", type=Size(), help="CUDA context as measured on this node.")
 @click.option("--card", "cards", type=Size(), multiple=True, help="A card's memory, as 32607M or 24G; may be repeated.")
 @click.option("--quota", type=Size(), help="Your quota.")

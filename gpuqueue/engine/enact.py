@@ -3,7 +3,6 @@ by the next tick and finished, not repeated."""
 
 import logging
 import secrets
-import signal
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -226,13 +225,6 @@ def finish(engine: Engine, job: Job, attempt: Attempt, decided: Finish, *, ended
 def _has_run(probe: Probe) -> bool:
     """One that ended between two looks was never seen alive."""
     return probe.failed_start is None and (probe.exit_status is not None or probe.signal is not None or probe.lost)
-
-
-def signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def revive(engine: Engine, job: Job, reason: Reason) -> None:

@@ -330,7 +330,7 @@ def test_remove_deletes_only_what_has_ended(backend: LocalBackend, tmp_path: Pat
     assert refused.value.code is ErrorCode.CONFLICT
     backend.stop(1, 1, order(grace_s=0))
     ended(backend, spec)
-    make_deep(run_dir(backend, spec) / "user", 1500)  # deeper than Python recurses
+    make_deep(run_dir(backend, spec) / "user", 1100)  # deeper than Python recurses
     backend.remove(1, 1)
     assert not run_dir(backend, spec).exists()
     assert backend.probe(1, 1).state is ProbeState.ABSENT

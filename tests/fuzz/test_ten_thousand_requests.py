@@ -36,7 +36,7 @@ from tests.fuzz.target import Target, parsed
 
 pytestmark = [pytest.mark.fuzz, pytest.mark.timeout(900)]
 
-BY_SCHEMA, AGAINST_SCHEMA, SUBMISSIONS, WHOLE, DAMAGED, NOISE = 1800, 1800, 2400, 2200, 1600, 300
+BY_SCHEMA, AGAINST_SCHEMA, SUBMISSIONS, WHOLE, DAMAGED, NOISE = 1700, 1700, 1500, 3000, 1800, 300
 GROWTH_MIB = 64  # records of jobs are kept in a cache of a fixed number of entries
 CONFIG = """
 [daemon]
