@@ -232,7 +232,8 @@ def base_env() -> dict[str, str]:
 
 
 def kill_leftovers(state: Path) -> None:
-    """SIGKILL for every process that has the state directory in its command line or carries one of its markers."""
+    """SIGKILL for every process that has the state directory in its command line or environment, as jobs on simulated
+    cards have even where they shed their marker, or that carries one of its markers."""
     needle = os.fsencode(str(state))
     markers = set()
     for spec in state.glob("runs/*/spec.json"):
@@ -262,4 +263,4 @@ def _belongs(pid: int, needle: bytes, markers: set[bytes]) -> bool:
         environment = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         return False
-    return needle in command or any(marker in environment for marker in markers)
+    return needle in command or needle in environment or any(marker in environment for marker in markers)
