@@ -60,9 +60,10 @@ class Node:
         if self.process is not None and self.process.poll() is not None:
             raise AssertionError(f"the daemon ended with {self.process.returncode}:\n{self.log.read_text()[-4000:]}")
         try:
-            return isinstance(self.jobs(), list)
+            self.jobs()
         except OSError:
             return False
+        return True
 
     def kill(self) -> None:
         """As a crash: no chance to clean up."""
@@ -124,7 +125,7 @@ class Node:
         declared = [] if "--vram" in options else ["--vram", vram]
         return self.submit(*declared, *options, "--", *SIMJOB, "--vram", vram, *words, **others)
 
-    # -- what `gq --json` prints, without a process for each look: polling must not be what the machine does --------
+    # -- what `gq … --json` prints, without a process for each look: polling must not be what keeps the machine busy --
 
     def ask(self, path: str) -> Any:
         """What the daemon answers to GET, as this test's own user."""
