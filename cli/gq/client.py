@@ -21,6 +21,8 @@ PATIENCE_S = 300
 SYSTEM_SOCKET = "/run/gpuqueue/gpuqueued.sock"
 START_HINT = "start it: `systemctl start gpuqueued`, or for yourself alone `gpuqueued serve`"
 
+LOST_HINT = "try again; if it stays so, see `journalctl -u gpuqueued` and GQ_SOCKET"
+
 _PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 
 T = TypeVar("T")
@@ -134,7 +136,9 @@ def send(
     try:
         answer = open_answer(where, method, _target(path, query), encoded, timeout_s)
     except Broken as error:
-        raise LostConnection(ErrorCode.UNAVAILABLE, f"gpuqueued at {where} did not answer: {error}") from error
+        raise LostConnection(
+            ErrorCode.UNAVAILABLE, f"gpuqueued at {where} did not answer: {error}", LOST_HINT
+        ) from error
     except OSError as error:
         raise _unreachable(where, error, timeout_s) from error
     if answer.status >= 300:
@@ -164,7 +168,7 @@ def read_all(answer: Answer) -> bytes:
 
 
 def _cut_off(error: Exception) -> LostConnection:
-    return LostConnection(ErrorCode.UNAVAILABLE, f"the connection to gpuqueued broke: {error}")
+    return LostConnection(ErrorCode.UNAVAILABLE, f"the connection to gpuqueued broke: {error}", LOST_HINT)
 
 
 def parsed(text: bytes) -> Any:
@@ -197,7 +201,7 @@ def _unreachable(where: str, error: OSError, timeout_s: float | None) -> Gpuqueu
     if isinstance(error, ConnectionRefusedError):
         return NoDaemon(ErrorCode.UNAVAILABLE, f"no gpuqueued runs: nothing answers at {where}", START_HINT)
     if isinstance(error, ConnectionResetError):
-        return LostConnection(ErrorCode.UNAVAILABLE, f"gpuqueued at {where} broke the connection")
+        return LostConnection(ErrorCode.UNAVAILABLE, f"gpuqueued at {where} broke the connection", LOST_HINT)
     if error.errno is None:  # Python's own: the path is longer than a socket's may be
         return usage(f"{where!r} cannot be a socket: {error}", "set GQ_SOCKET to a shorter path")
     return NoDaemon(ErrorCode.UNAVAILABLE, f"gpuqueued cannot be reached at {where}: {error.strerror}", START_HINT)

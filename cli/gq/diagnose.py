@@ -8,11 +8,10 @@ from typing import BinaryIO
 
 import click
 
+from gq.exits import usage
+
 TAIL_BYTES = 512 * 1024
-
-
-class _BadInput(click.ClickException):
-    exit_code = 2
+WAY_OUT = "give the path of a log, or - for standard input"
 
 
 @click.command("diagnose")
@@ -50,9 +49,9 @@ def _tail_of(file: str) -> str:
             return _decoded(_last_bytes(log))
     except OSError as error:
         reason = error.strerror or str(error)
-        raise _BadInput(f"{file}: {reason}. Give the path of a log, or - for standard input.") from None
+        raise usage(f"{file}: {reason}", WAY_OUT) from None
     except ValueError:  # a NUL in the path
-        raise _BadInput(f"{file!r} is not a path. Give the path of a log, or - for standard input.") from None
+        raise usage(f"{file!r} is not a path", WAY_OUT) from None
 
 
 def _last_bytes(log: BinaryIO) -> bytes:

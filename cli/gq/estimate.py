@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gq import here
+from gq.arguments import Size
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -16,30 +19,9 @@ if TYPE_CHECKING:
     from gpuqueue.estimate.reading import Reading
     from gpuqueue.estimate.run import Run
     from gpuqueue.estimate.shapes import ModelShape
+    from gpuqueue.wire.jobs import CalibrationView
 
-UNITS = {"": 1, "M": 1, "MIB": 1, "G": 1024, "GIB": 1024, "T": 1 << 20}
 DEFAULT_CARD_MIB = 32607
-
-
-class Size(click.ParamType[int]):
-    """A size of memory: 32607M, 24G, or a bare number of MiB."""
-
-    name = "size"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        digits = value.rstrip("GMTIBgmtib")
-        unit = value[len(digits) :].upper()
-        try:
-            return round(float(digits) * UNITS[unit])
-        except (KeyError, ValueError):
-            self.fail(f"{value!r} is no size: write 24G or 24576M", param, ctx)
-
-
-def node_limits() -> tuple[list[int], int | None] | None:
-    """This node's cards and this user's quota in MiB, from the daemon; None where none answers."""
-    return None
 
 
 def _choice(*names: str) -> click.Choice[str]:
@@ -57,16 +39,12 @@ def _choice(*names: str) -> click.Choice[str]:
 @click.option("--method", type=_choice("full", "lora", "qlora", "inference", "vllm"))
 @click.option("--weights", metavar="FORMAT", help="fp32 bf16 fp16 int8 nf4 nf4-dq gptq4 gptq8 awq fp8")
 @click.option("--compute", type=_choice("fp32", "bf16", "fp16"), help="What is computed in.")
-@click.option(
-    "--autocast/--no-autocast", default=None, help="Trainer's bf16=True; off: all in the weights' type."
-)
+@click.option("--autocast/--no-autocast", default=None, help="Trainer's bf16=True; off: all in the weights' type.")
 @click.option("-r", "--rank", type=int, help="LoRA rank.")
 @click.option("--targets", metavar="NAMES", help="LoRA targets, with commas; all-linear.")
 @click.option("--modules-to-save", metavar="NAMES", help="Modules trained in full beside LoRA.")
 @click.option("--dropout/--no-dropout", default=None, help="LoRA dropout above 0.")
-@click.option(
-    "--kbit", type=_choice("peft", "trl", "none"), help="Who prepared a 4- or 8-bit model for training."
-)
+@click.option("--kbit", type=_choice("peft", "trl", "none"), help="Who prepared a 4- or 8-bit model for training.")
 @click.option(
     "--optimizer",
     metavar="NAME",
@@ -77,29 +55,28 @@ def _choice(*names: str) -> click.Choice[str]:
 @click.option("--accumulation", "grad_accumulation", type=int, help="Gradient accumulation steps.")
 @click.option("--checkpointing/--no-checkpointing", default=None, help="Gradient checkpointing.")
 @click.option("--attention", type=_choice("flash", "sdpa", "eager"))
-@click.option(
-    "--loss", type=_choice("eager", "fused", "chunked", "linear"), help="linear: Liger, Cut Cross Entropy."
-)
+@click.option("--loss", type=_choice("eager", "fused", "chunked", "linear"), help="linear: Liger, Cut Cross Entropy.")
 @click.option("--liger", is_flag=True, help="All of Liger's kernels.")
 @click.option("--compile", "compiled", is_flag=True, default=None, help="torch.compile.")
-@click.option(
-    "--expandable-segments", is_flag=True, default=None, help="PYTORCH_ALLOC_CONF=expandable_segments:True"
-)
+@click.option("--expandable-segments", is_flag=True, default=None, help="PYTORCH_ALLOC_CONF=expandable_segments:True")
 @click.option("--ranks", type=int, help="Cards that share the work.")
-@click.option("--zero", type=int, help="DeepSpeed ZeRO stage; 3 for FSDP full shard.")
+@click.option("--zero", type=click.IntRange(0, 3), help="DeepSpeed ZeRO stage; 3 for FSDP full shard.")
 @click.option("--offload-optimizer", is_flag=True, default=None)
 @click.option("--trainer", type=_choice("sft", "dpo", "grpo", "orpo", "kto", "reward"))
 @click.option("--completion", "completion_len", type=int, help="GRPO: tokens generated a prompt.")
-@click.option("--eval-batch", type=int, help="Rows of an evaluation step.")
+@click.option("--eval-batch", type=click.IntRange(1), help="Rows of an evaluation step.")
 @click.option("--prompt", "prompt_len", type=int, help="Inference: tokens of the prompt.")
 @click.option("--new-tokens", type=int, help="Inference: tokens generated.")
 @click.option("--sequences", type=int, help="Inference: sequences at a time.")
 @click.option("--kv", type=_choice("bf16", "fp8"), help="Type of the KV cache.")
-@click.option("--utilization", "gpu_memory_utilization", type=float, help="vLLM: its share of the card.")
-@click.option("--context", "context_mib", type=Size(), help="CUDA context as measured on this node.")
 @click.option(
-    "--card", "cards", type=Size(), multiple=True, help="A card's memory, 32607M or 24G; may be repeated."
+    "--utilization",
+    "gpu_memory_utilization",
+    type=click.FloatRange(0, 1, min_open=True),
+    help="vLLM: its share of the card.",
 )
+@click.option("--context", "context_mib", type=Size(), help="CUDA context as measured on this node.")
+@click.option("--card", "cards", type=Size(), multiple=True, help="A card's memory, as 32607M or 24G; may be repeated.")
 @click.option("--quota", type=Size(), help="Your quota.")
 @click.option("--explain", is_flag=True, help="Formula and source of every line.")
 @click.option("--budget", is_flag=True, help="What a card can hold: sizes by methods.")
@@ -118,16 +95,17 @@ def command(
 
     needed is a lower bound; will occupy is what the card will show as used.
     """
-    limits = node_limits()
-    cards = cards or tuple(limits[0] if limits else ())
-    quota = quota or (limits[1] if limits else None)
+    node = here.node()
+    if node is not None:
+        cards, quota = cards or node.cards_mib, quota or node.quota_mib
     try:
         if budget:
             _print_budget(cards[0] if cards else DEFAULT_CARD_MIB, options["context_mib"], as_json)
             return
         reading = _read(source) if source else None
         run = _run(model, reading, options, cards)
-        _print_estimate(run, reading, cards, quota, explain, as_json)
+        calibration = here.calibration(run.shape.name) if node is not None else None
+        _print_estimate(run, reading, cards, quota, calibration, explain, as_json)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
 
@@ -142,15 +120,19 @@ def _read(source: str) -> Reading:
 
 def _run(model: str | None, reading: Reading | None, options: dict[str, Any], cards: tuple[int, ...]) -> Run:
     """The Run of the command line over the file over the model's own files over the defaults."""
-    from gpuqueue.estimate.run import Run
-
     name = model or (reading.model if reading else None)
     if name is None:
-        raise click.UsageError(
-            "say which model: gq estimate Qwen2.5-7B, or a directory, or --from FILE that names it"
-        )
-    shape, stored = _shape(name)
-    fields = dict(stored) | (reading.fields if reading else {}) | _given(options)
+        raise click.UsageError("say which model: gq estimate Qwen2.5-7B, or a directory, or --from FILE that names it")
+    return run_of(name, (reading.fields if reading else {}) | _given(options), cards)
+
+
+def run_of(model: str, chosen: dict[str, Any], cards: tuple[int, ...] = ()) -> Run:
+    """The run of a model by name or path with what was chosen, over what its own files say. Raises ValueError where
+    there is no such model."""
+    from gpuqueue.estimate.run import Run
+
+    shape, stored = _shape(model)
+    fields = stored | chosen
     if fields.get("method") == "qlora" and fields.get("weights", "bf16") in ("bf16", "fp16", "fp32"):
         fields["weights"] = "nf4"
     if fields.get("method", "lora") == "lora" and fields.get("weights") in (
@@ -203,22 +185,28 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print_estimate(
-    run: Run, reading: Reading | None, cards: tuple[int, ...], quota: int | None, explain: bool, as_json: bool
+    run: Run,
+    reading: Reading | None,
+    cards: tuple[int, ...],
+    quota: int | None,
+    calibration: CalibrationView | None,
+    explain: bool,
+    as_json: bool,
 ) -> None:
     from gpuqueue.estimate.advise import FITS, advise, verdict
     from gpuqueue.estimate.estimate import estimate
 
     found = estimate(run)
-    limits = [(f"card of {card} MiB", card) for card in cards] + (
-        [(f"quota of {quota} MiB", quota)] if quota else []
-    )
+    limits = [(f"card of {card} MiB", card) for card in cards] + ([(f"quota of {quota} MiB", quota)] if quota else [])
     verdicts = [(name, limit, verdict(found, limit)) for name, limit in limits]
     short = [limit for _, limit, said in verdicts if said != FITS]
     changes = advise(run, min(short)) if short else ()
     if as_json:
         import json
 
-        click.echo(json.dumps(_as_json(run, found, reading, verdicts, changes), indent=2))
+        click.echo(
+            json.dumps(_as_json(run, found, reading, verdicts, changes) | {"calibration": calibration}, indent=2)
+        )
         return
     if reading:
         _print_reading(reading)
@@ -232,12 +220,12 @@ def _print_estimate(
         f"will occupy  {found.occupied_mib:>8} MiB   "
         f"most likely {found.occupied_low_mib} to {found.occupied_high_mib} MiB"
     )
+    if calibration:
+        click.echo(here.calibration_line(calibration, found.occupied_mib))
     for name, _, said in verdicts:
         click.echo(f"{said} the {name}" if said == FITS else f"{said}: {name}")
     for change in changes:
-        click.echo(
-            f"  - {change.what}: saves {change.saves_mib} MiB -> {change.occupied_mib} MiB, {change.verdict}"
-        )
+        click.echo(f"  - {change.what}: saves {change.saves_mib} MiB -> {change.occupied_mib} MiB, {change.verdict}")
         click.echo(f"      costs: {change.costs}")
     for sentence in found.assumptions:
         click.echo(f"assumed: {sentence}")
@@ -305,9 +293,7 @@ def _print_budget(card_mib: int, context_mib: int | None, as_json: bool) -> None
         keys = ("model", "method", "needed_mib", "occupied_mib", "verdict", "longest")
         click.echo(json.dumps([{key: getattr(cell, key) for key in keys} for cell in cells], indent=2))
         return
-    click.echo(
-        f"A card of {card_mib} MiB: GiB that 1 x {TOKENS} tokens will occupy / longest sequence that fits."
-    )
+    click.echo(f"A card of {card_mib} MiB: GiB that 1 x {TOKENS} tokens will occupy / longest sequence that fits.")
     click.echo("bf16, flash attention, checkpointing, LoRA rank 16 on all linears; fused: a loss that never")
     click.echo("writes the logits (Liger, Cut Cross Entropy). ~ tight, - does not fit\n")
     width = max(len(name) for name in METHODS) + 2

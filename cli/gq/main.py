@@ -5,7 +5,7 @@ import signal
 import sys
 
 from gpuqueue.wire.errors import GpuqueueError
-from gq.exits import DONE, FAILED, INTERRUPTED, exit_status
+from gq.exits import DONE, FAILED, INTERRUPTED, USAGE, exit_status
 from gq.terminal import complain
 
 
@@ -16,8 +16,11 @@ def run(arguments: list[str]) -> int:
         sys.stdout.flush()
         return status
     except GpuqueueError as error:
-        complain(error.message, error.hint)
-        return exit_status(error)
+        status = exit_status(error)
+        complain(
+            error.message, error.hint or (f"see `gq {arguments[0]} --help`" if status == USAGE and arguments else "")
+        )
+        return status
     except KeyboardInterrupt:
         return INTERRUPTED
     except OSError as error:  # of the output: a full disk, a terminal that went away

@@ -30,6 +30,7 @@ def command(ctx: click.Context, as_json: bool) -> None:
 @json_option
 def set_quota(account: str, train: int | None, light: int | None, as_json: bool) -> None:
     """Set what ACCOUNT may hold over the node. It counts from the next start (rule Q8)."""
+    _check(account)
     if train is None and light is None:
         raise usage("nothing to set", f"gq quota set {account} --train 20G --light 10G")
     change = {"train_mib": train, "light_mib": light}
@@ -41,7 +42,13 @@ def set_quota(account: str, train: int | None, light: int | None, as_json: bool)
 @json_option
 def unset_quota(account: str, as_json: bool) -> None:
     """Give ACCOUNT what its groups or the default say again."""
+    _check(account)
     _show([client.ask("DELETE", f"/v1/quotas/{client.quote(account)}")], as_json)
+
+
+def _check(account: str) -> None:
+    if not account or "/" in account:  # it would be another path of the daemon's
+        raise usage(f"{account!r} is not an account", "name a user, as in `gq quota`")
 
 
 def _show(quotas: "list[QuotaView]", as_json: bool) -> None:

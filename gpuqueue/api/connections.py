@@ -8,10 +8,13 @@ import resource
 from collections import Counter
 from typing import Any
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gpuqueue.api.peers import peer_of
+from gpuqueue.api.problems import SEE_SCHEMA, UNREADABLE, problem
 from gpuqueue.engine.callers import Peer
+from gpuqueue.wire.errors import ErrorCode, GpuqueueError
 
 ASK_WITHIN_S = 30.0  # and at most twice as long: a request comes whole within it, since a Unix socket has no slow line
 MOST = 4096
@@ -48,6 +51,20 @@ class Connection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         self.since = self.loop.time()
         super().data_received(data)
+
+    def send_400_response(self, msg: str) -> None:
+        """What came is not HTTP, perhaps in the middle of a request that is being answered: that answer is dropped."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):  # a part of it is out already
+            self.transport.abort()
+            return
+        answer = problem(GpuqueueError(ErrorCode.INVALID, msg, SEE_SCHEMA), UNREADABLE)
+        head = h11.Response(status_code=UNREADABLE, headers=[*answer.raw_headers, (b"connection", b"close")])
+        for event in (head, h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     @property
     def being_answered(self) -> bool:

@@ -5,6 +5,7 @@ import logging
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -92,9 +93,12 @@ def install(app: FastAPI) -> None:
         return problem(GpuqueueError(ErrorCode.INVALID, _what_is_invalid(error.errors()[0]), SEE_SCHEMA))
 
     @app.exception_handler(HTTPException)
-    async def http(_: Request, error: HTTPException) -> JSONResponse:
+    async def http(request: Request, error: HTTPException) -> JSONResponse:
         code = _BY_STATUS.get(error.status_code, ErrorCode.INVALID)
-        response = problem(GpuqueueError(code, str(error.detail), SEE_SCHEMA), error.status_code)
+        detail = str(error.detail)
+        if detail == HTTPStatus(error.status_code).phrase:  # of a path or a method that no route has
+            detail = f"{detail}: {request.method} {request.scope['path']}"
+        response = problem(GpuqueueError(code, detail, SEE_SCHEMA), error.status_code)
         response.headers.update(error.headers or {})
         return response
 

@@ -21,6 +21,7 @@ _PYTHON = [sys.executable, "-I", "-S", "-X", "utf8"]
 _ENVIRONMENT = {"PATH": os.defpath, "LC_ALL": "C.UTF-8"}
 _ADOPT_AGAIN_S = 5
 _UNIT_START_S = 10
+_FORGET_S = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +78,12 @@ class Launcher:
         return launch.process.poll() is None or young
 
     def pids(self) -> set[int]:
-        """Children that are waited for here; the ended ones are."""
+        """Of the launched ones that still run. The ended are waited for, and forgotten after a while."""
+        now = time.monotonic()
+        for key, launch in list(self._launches.items()):
+            if launch.process.poll() is not None and now - launch.at > _FORGET_S:
+                del self._launches[key]
         return {launch.process.pid for launch in self._launches.values() if launch.process.poll() is None}
-
-    def forget(self, key: Key) -> None:
-        """Of an attempt that has ended; one whose process has not is kept until it has."""
-        launch = self._launches.get(key)
-        if launch is not None and launch.process.poll() is not None:
-            del self._launches[key]
 
     def _launch(self, spec: Spec, run_dir: Path, adopts: bool) -> int:
         command = [*_PYTHON, str(_SHIM), *(["--adopt"] if adopts else []), str(run_dir)]

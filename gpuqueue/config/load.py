@@ -115,7 +115,7 @@ class _File:
             try:
                 fields[known[name].field] = known[name].read(value)
             except ValueError as error:
-                self.refuse((*path, name), str(error), "")
+                self.refuse((*path, name), str(error), "configs/default.toml explains every key")
         return fields
 
     def refuse(self, key: tuple[str, ...], problem: str, way_out: str) -> NoReturn:

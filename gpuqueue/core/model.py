@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from gpuqueue.core.curve import Curve
 from gpuqueue.core.reasons import Reason
 from gpuqueue.wire.jobs import Diagnosis
 from gpuqueue.wire.states import JobClass, JobState, RestartMode
@@ -140,5 +141,8 @@ class Attempt:
     diagnosis: Diagnosis | None = None
     resumed_from: str | None = None
     peak_mib: int | None = None
+    peak_at_s: int | None = None  # seconds after its start
+    curve: Curve = ()  # as last written down; the live one is the engine's
     over_samples: int = 0  # consecutive samples over claim + tolerance (O1)
+    over_at: int | None = None  # when the newest of them was taken
     flagged: str | None = None  # survives SIGKILL (Z3)

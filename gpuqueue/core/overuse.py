@@ -59,8 +59,15 @@ def _holdings(snapshot: Snapshot, policy: OverusePolicy) -> Iterator[_Holding]:
         if job is None or attempt is None or card is None or lease.releasing:
             continue
         judged = job.state is JobState.RUNNING and not card.hidden
-        charge = _charge(job, attempt, lease, card, policy) if judged else None
+        charge = (
+            _charge(job, attempt, lease, card, policy) if judged and not _looked_at(attempt, snapshot.now) else None
+        )
         yield _Holding(job=job, attempt=attempt, lease=lease, charge=charge)
+
+
+def _looked_at(attempt: Attempt, now: int) -> bool:
+    """The daemon may look twice within a second, for other reasons: that is one sample."""
+    return 0 < attempt.over_samples < SAMPLES and attempt.over_at == now
 
 
 def _charge(job: Job, attempt: Attempt, lease: Lease, card: Card, policy: OverusePolicy) -> Charge | None:

@@ -57,7 +57,7 @@ class Probe:
     attempt belongs to a boot that is over (R6)."""
 
     state: ProbeState
-    why: str = ""  # with UNKNOWN
+    why: str = ""  # with UNKNOWN; with ABSENT where a start came to nothing
     exit_status: int | None = None
     signal: int | None = None
     lost: bool = False

@@ -4,7 +4,7 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -18,16 +18,25 @@ SYSTEM_CONFIG = Path("/etc/gpuqueue/config.toml")
 
 
 class _Group(click.Group):
-    """Prints our errors as one line with a hint, and exits as `gq` does."""
+    """Says what is wrong in one line, and the way out in another, and exits as `gq` does."""
 
-    def invoke(self, ctx: click.Context) -> Any:
+    def main(self, *args: Any, **options: Any) -> NoReturn:
         try:
-            return super().invoke(ctx)
+            status = super().main(*args, **options, standalone_mode=False)
+            sys.exit(status if isinstance(status, int) else 0)
         except GpuqueueError as error:
-            click.echo(f"gpuqueued: {error.message}", err=True)
-            if error.hint:
-                click.echo(f"  hint: {error.hint}", err=True)
+            _complain(error.message, error.hint)
             sys.exit(2 if error.code is ErrorCode.INVALID else 1)
+        except click.UsageError as error:
+            where = error.ctx.command_path if error.ctx else "gpuqueued"
+            _complain(" ".join(error.format_message().split()), f"see `{where} --help`")
+            sys.exit(2)
+
+
+def _complain(message: str, hint: str) -> None:
+    click.echo(f"gpuqueued: {message}", err=True)
+    if hint:
+        click.echo(f"  hint: {hint}", err=True)
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -77,12 +86,7 @@ def init(config: Path | None, state_dir: Path | None) -> None:
 
     settings = with_options(load(chosen(config)), state_dir, None, None)
     directory = Path(settings.state_dir)
-    try:
-        make_state_dir(directory)
-    except OSError as error:
-        raise GpuqueueError(
-            ErrorCode.UNAVAILABLE, f"cannot make {directory}: {error.strerror}", "run as root, or give --state-dir"
-        ) from error
+    make_state_dir(directory)
     open_store(directory / "gpuqueue.db").close()
     click.echo(f"state: {directory}")
     cards = NvmlCards()

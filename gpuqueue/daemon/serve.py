@@ -27,6 +27,7 @@ from gpuqueue.gpu.nvml import NvmlCards
 from gpuqueue.gpu.processes import identify
 from gpuqueue.gpu.simulated import SimulatedCards
 from gpuqueue.store.open import open_store
+from gpuqueue.wire.errors import ErrorCode, GpuqueueError
 
 log = logging.getLogger(__name__)
 
@@ -58,9 +59,14 @@ def serve(settings: Settings) -> None:
 
 
 def make_state_dir(state_dir: Path) -> None:
-    """0711: a job must reach its own directory below, and list nothing."""
-    state_dir.mkdir(parents=True, exist_ok=True, mode=0o711)
-    state_dir.chmod(0o711)
+    """0711: a job must reach its own directory below, and list nothing. Raises GpuqueueError(UNAVAILABLE)."""
+    try:
+        state_dir.mkdir(parents=True, exist_ok=True, mode=0o711)
+        state_dir.chmod(0o711)
+    except OSError as error:
+        raise GpuqueueError(
+            ErrorCode.UNAVAILABLE, f"cannot make {state_dir}: {error.strerror}", "run as root, or give --state-dir"
+        ) from error
 
 
 def _cards(settings: Settings, state_dir: Path) -> Cards:

@@ -51,7 +51,7 @@ def examine(engine: Engine, job: Job, attempt: Attempt, probe: Probe, reading: N
         exit_status=probe.exit_status,
         signal=probe.signal,
         claim_mib=attempt.claim_mib if attempt.cards else None,
-        curve=((0, attempt.peak_mib),) if attempt.peak_mib is not None else (),
+        curve=engine.curves.of(attempt),
         neighbours=_neighbours(engine, attempt, reading, uses),
         own_pids=own,
     )

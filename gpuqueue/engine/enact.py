@@ -3,7 +3,6 @@ by the next tick and finished, not repeated."""
 
 import logging
 import secrets
-import signal
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -135,7 +134,10 @@ def _warn(engine: Engine, job: Job, attempt: Attempt, warning: Warn) -> None:
 
 def _charge(engine: Engine, job: Job, attempt: Attempt, charge: Charge) -> None:
     with engine.store.transaction():
-        engine.store.save_attempt(replace(attempt, charge_mib=charge.charge_mib, over_samples=charge.over_samples))
+        over_at = engine.clock.second if charge.over_samples else None
+        engine.store.save_attempt(
+            replace(attempt, charge_mib=charge.charge_mib, over_samples=charge.over_samples, over_at=over_at)
+        )
         if charge.claim_mib != job.claim_mib:
             engine.store.save_job(replace(job, claim_mib=charge.claim_mib), expect=job.state)
     if charge.text:
@@ -223,13 +225,6 @@ def finish(engine: Engine, job: Job, attempt: Attempt, decided: Finish, *, ended
 def _has_run(probe: Probe) -> bool:
     """One that ended between two looks was never seen alive."""
     return probe.failed_start is None and (probe.exit_status is not None or probe.signal is not None or probe.lost)
-
-
-def signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def revive(engine: Engine, job: Job, reason: Reason) -> None:

@@ -17,6 +17,7 @@ from gpuqueue.core.readings import NodeReading
 from gpuqueue.core.snapshot import Snapshot
 from gpuqueue.engine.activity import ActivityBook
 from gpuqueue.engine.clock import EngineClock
+from gpuqueue.engine.curves import CurveBook
 from gpuqueue.engine.ports import Backend, Cards, KnownProcess, Store
 from gpuqueue.wire.errors import ErrorCode, GpuqueueError
 
@@ -38,6 +39,7 @@ class Engine:
     daemon_uid: int
     clock: EngineClock
     activity: ActivityBook
+    curves: CurveBook = field(default_factory=CurveBook)
     snapshot: Snapshot = field(default_factory=lambda: Snapshot(now=0, cards=(), jobs=()))
     reading: NodeReading = field(default_factory=lambda: NodeReading(cards=(), fault="not read yet"))
     plan: Plan = field(default_factory=Plan)

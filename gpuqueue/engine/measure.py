@@ -1,9 +1,9 @@
-"""What running attempts did and hold: samples for the idle rules, peaks for the record."""
+"""What running attempts did and hold: samples for the idle rules, curves and peaks for the record."""
 
 from collections.abc import Mapping
 from dataclasses import replace
 
-from gpuqueue.core.model import AttemptPhase
+from gpuqueue.core.model import Attempt, AttemptPhase, Job
 from gpuqueue.core.readings import NodeReading, Probe, ProcessUse
 from gpuqueue.core.snapshot import Snapshot
 from gpuqueue.engine.engine import Engine
@@ -32,18 +32,31 @@ def sample(
     engine.activity.keep_only(live)
 
 
-def peaks(engine: Engine, snapshot: Snapshot) -> None:
-    """The most that each attempt was seen to hold on one card, kept with the attempt and the job."""
+def vram(engine: Engine, snapshot: Snapshot) -> None:
+    """How much each attempt holds on its fullest card: its curve, and its peak, kept with the attempt and the job."""
     held: dict[int, int] = {}
     for lease in snapshot.leases:
         if lease.measured_mib is not None and not lease.releasing:
             held[lease.job_id] = max(held.get(lease.job_id, 0), lease.measured_mib)
     for job in snapshot.jobs:
         attempt = snapshot.attempts.get(job.id)
-        peak_mib = held.get(job.id)
-        if attempt is None or not peak_mib or peak_mib <= (attempt.peak_mib or 0):
-            continue
-        with engine.store.transaction():
-            engine.store.save_attempt(replace(attempt, peak_mib=peak_mib))
-            if peak_mib > (job.peak_mib or 0):
-                engine.store.save_job(replace(job, peak_mib=peak_mib), expect=job.state)
+        held_mib = held.get(job.id)
+        if attempt is not None and held_mib is not None:
+            _keep(engine, job, attempt, held_mib)
+    engine.curves.keep_only({(attempt.job_id, attempt.number) for attempt in snapshot.attempts.values()})
+
+
+def _keep(engine: Engine, job: Job, attempt: Attempt, held_mib: int) -> None:
+    at_s = max(0, engine.clock.second - attempt.started_at)
+    engine.curves.record(attempt, at_s, held_mib)
+    higher = held_mib > (attempt.peak_mib or 0)
+    if not higher and not engine.curves.due(attempt, at_s):
+        return
+    engine.curves.kept(attempt, at_s)
+    kept = replace(attempt, curve=engine.curves.of(attempt))
+    if higher:
+        kept = replace(kept, peak_mib=held_mib, peak_at_s=at_s)
+    with engine.store.transaction():
+        engine.store.save_attempt(kept)
+        if held_mib > (job.peak_mib or 0):
+            engine.store.save_job(replace(job, peak_mib=held_mib), expect=job.state)

@@ -5,10 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
+from gpuqueue.core.history import PastRun
 from gpuqueue.core.model import Attempt, Job
 from gpuqueue.core.policy import Nominal
 from gpuqueue.core.readings import NodeReading, Probe, ProcessUse
-from gpuqueue.wire.jobs import EventView, SubmitRequest
+from gpuqueue.wire.jobs import EventView, SubmitRequest, TorchPeak
 from gpuqueue.wire.rundir import Spec, StopOrder
 
 
@@ -80,6 +81,11 @@ class Backend(Protocol):
         with one line that says so. Opens nothing that is not the job owner's own regular file."""
         ...
 
+    def torch_peak(self, job_id: int, attempt: int) -> TorchPeak | None:
+        """What a helper inside the job reported of PyTorch's memory; None where there is none, or nothing that can be
+        believed. Opens nothing that is not the job owner's own regular file."""
+        ...
+
     def attempts(self) -> Sequence[tuple[int, int]]:
         """(job id, attempt) of every run directory there is."""
         ...
@@ -144,6 +150,27 @@ class Store(Protocol):
 
     def events(self, after: int, limit: int, job_id: int | None = None) -> list[EventView]:
         """Oldest first, ids greater than `after`; with after = -1 the newest `limit`."""
+        ...
+
+    def add_run(self, run: PastRun) -> None:
+        """Into the history, which outlives its job. An attempt that is there already stays as it is."""
+        ...
+
+    def runs(
+        self,
+        limit: int,
+        *,
+        before: int | None = None,
+        uid: int | None = None,
+        account: str | None = None,
+        program: str | None = None,
+        family: str | None = None,
+    ) -> list[PastRun]:
+        """Newest first, ids less than `before`; only those of what is given."""
+        ...
+
+    def prune_runs(self, before_unix: int) -> None:
+        """Forgets the history from before then."""
         ...
 
     def engine_second(self) -> int:

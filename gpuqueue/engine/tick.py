@@ -26,7 +26,7 @@ def cycle(engine: Engine, reading: NodeReading, monotonic: float) -> None:
     # 3. What every running attempt did since the last look.
     measure.sample(engine, reading, uses, probes)
     snapshot = observe(engine, reading, uses)
-    measure.peaks(engine, snapshot)
+    measure.vram(engine, snapshot)
 
     # 4. What must not go on: the intent is committed before the first signal.
     policy = engine.settings.policy

@@ -75,9 +75,7 @@ def _changes(run: Run, budget_mib: int, steps: list[Step]) -> tuple[Change, ...]
         run, what, costs = changed
         after = estimate(run)
         found.append(
-            Change(
-                what, costs, run, before - after.occupied_mib, after.occupied_mib, verdict(after, budget_mib)
-            )
+            Change(what, costs, run, before - after.occupied_mib, after.occupied_mib, verdict(after, budget_mib))
         )
         before = after.occupied_mib
     return tuple(found)

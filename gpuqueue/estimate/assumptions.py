@@ -26,19 +26,13 @@ def _training(run: Run) -> list[str]:
     if run.trainer in TRAINERS:
         found.append(TRAINERS[run.trainer])
     if run.method == "full" and run.weights in ("bf16", "fp16") and not run.zero:
-        found.append(
-            f"weights, gradients and optimizer states all in {run.weights}; fp32 weights take twice that"
-        )
+        found.append(f"weights, gradients and optimizer states all in {run.weights}; fp32 weights take twice that")
     if run.bitsandbytes and run.kbit == "peft":
         found.append("prepare_model_for_kbit_training: embeddings, head, norms and residual stream in fp32")
     if run.optimizer.startswith("paged"):
-        found.append(
-            "paged optimizer states are counted as if they stay on the card; under pressure they move off"
-        )
+        found.append("paged optimizer states are counted as if they stay on the card; under pressure they move off")
     if run.loss == "eager":
-        found.append(
-            "cross entropy over whole logits; a fused loss takes far less, where the trainer has one"
-        )
+        found.append("cross entropy over whole logits; a fused loss takes far less, where the trainer has one")
     if run.zero and run.ranks == 1:
         found.append("nothing is sharded: one card only")
     if run.shape.experts:

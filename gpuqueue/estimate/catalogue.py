@@ -62,9 +62,7 @@ class UnknownModelError(ValueError):
     def __init__(self, name: str, near: list[str]) -> None:
         self.name, self.near = name, near
         like = f"; did you mean {', '.join(near)}?" if near else "."
-        super().__init__(
-            f"no built-in shape for model {name!r}{like} A directory with its config.json works too"
-        )
+        super().__init__(f"no built-in shape for model {name!r}{like} A directory with its config.json works too")
 
 
 def find(name: str) -> ModelShape:
@@ -121,6 +119,7 @@ EXTRAS: dict[str, Callable[[str], dict[str, int | bool]]] = {
     "layer_norm": lambda _: {"layer_norm": True},
     "qkv_bias": lambda _: {"qkv_bias": True},
     "qk_norm": lambda _: {"qk_norm": True},
+    "parallel": lambda _: {"parallel": True},
     "bigcode": lambda _: {"bigcode": True},
     "soft_cap": lambda _: {"soft_cap": True},
     "norms": _pair("norms"),

@@ -47,10 +47,11 @@ class _Phase(NamedTuple):
     scratch: float = 0.0
     cache: float = 0.0
     load: float = 0.0
+    casts: float = 0.0
 
     @property
     def total(self) -> float:
-        return self.gradients + self.activations + self.logits + self.scratch + self.cache + self.load
+        return sum(self[1:])  # every field but the name
 
 
 def estimate(run: Run) -> Estimate:
@@ -69,9 +70,7 @@ def estimate(run: Run) -> Estimate:
     occupied = _occupied(run, torch_peak + context, cached)
     components += (
         Component("CUDA context", context, "measured once a node", "gpuqueued init; else a default"),
-        Component(
-            "allocator slack", occupied[1] - torch_peak - context, "blocks that the peak cannot reuse", SLACK
-        ),
+        Component("allocator slack", occupied[1] - torch_peak - context, "blocks that the peak cannot reuse", SLACK),
     )
     low, usual, high = (_mib(value) for value in occupied)
     return Estimate(
@@ -100,16 +99,23 @@ def _occupied(run: Run, needed: int, cached: Leftover) -> tuple[int, int, int]:
 
 def _transients(run: Run, states: StateBytes, peak: _Phase) -> Transients:
     tokens, layer = run.tokens, layer_bytes(run)
-    kept = layer.store if run.checkpointing else layer.saved
     written = run.loss in ("eager", "fused")
     return Transients(
         layer=tokens * (layer.saved + layer.work if run.checkpointing else layer.work),
         loss=run.loss_tokens * loss_bytes(run),
         logits=4.0 * run.loss_tokens * run.shape.vocab if written else 0.0,
-        activations=tokens * kept * run.shape.layers,
+        activations=tokens * _kept(run),
         step=states.gradients + states.scratch,
         peaks_in_step=peak.name == STEP,
     )
+
+
+def _kept(run: Run) -> float:
+    """Bytes a token that all layers together keep from the forward to the backward pass."""
+    layer = layer_bytes(run)
+    if run.checkpointing:
+        return layer.store * run.shape.layers
+    return layer.saved * run.shape.layers - layer.unsaved
 
 
 def _training_phases(run: Run, states: StateBytes) -> list[_Phase]:
@@ -118,23 +124,32 @@ def _training_phases(run: Run, states: StateBytes) -> list[_Phase]:
     With checkpointing one layer is alive at a time beside the stored inputs of all; loss and layer
     are not alive together, so the larger of the two counts (Chen et al., arXiv 1604.06174).
     """
-    tokens, layers = run.tokens, run.shape.layers
+    tokens, kept_of_all = run.tokens, _kept(run)
     layer = layer_bytes(run)
     kept = layer.store if run.checkpointing else layer.saved
     one = layer.saved + layer.work if run.checkpointing else layer.work
     before = states.gradients if run.grad_accumulation > 1 else 0.0
+    forward, backward = _autocast_copies(run)
     return [
-        _Phase("loss", before, tokens * kept * layers, run.loss_tokens * loss_bytes(run)),
+        _Phase("loss", before, tokens * kept_of_all, run.loss_tokens * loss_bytes(run), casts=forward),
         _Phase(
-            "backward of the last layer",
-            before or states.head_gradient,
-            tokens * (kept * layers + one),
+            "backward of the last layer", before or states.head_gradient, tokens * (kept_of_all + one), casts=backward
         ),
         _Phase("backward of the first layer", states.gradients, tokens * (kept + one)),
         _Phase(STEP, states.gradients, scratch=states.scratch),
         *_evaluation(run),
         *_rollout(run),
     ]
+
+
+def _autocast_copies(run: Run) -> tuple[float, float]:
+    """(in the forward, in the backward pass) bytes of fp32 weights' copies in the compute type. Autocast caches
+    those of trained weights while the forward pass lasts; the graph keeps any without checkpointing."""
+    if run.weights != "fp32" or not run.autocast or run.compute == "fp32":
+        return 0.0, 0.0
+    copies = 2.0 * run.shape.params
+    kept = 0.0 if run.checkpointing else copies
+    return (copies if run.method == "full" else kept), kept
 
 
 def _evaluation(run: Run) -> list[_Phase]:
@@ -177,31 +192,22 @@ def _components(run: Run, weights: WeightBytes, states: StateBytes, peak: _Phase
     reference = weights.resident / share if run.keeps_reference else 0.0
     copies = logit_copies(run) if run.trains else 0.0
     found = [
-        Component(
-            "weights", int(resident), f"{run.weights}, {run.shape.params:,} parameters", SOURCES[run.weights]
-        ),
+        Component("weights", int(resident), f"{run.weights}, {run.shape.params:,} parameters", SOURCES[run.weights]),
         Component("reference model", int(reference), "the weights once more", "TRL: ref_model"),
         Component("gathered weights", int(gathered), "4 B * largest tensor", "DeepSpeed ZeRO-3 estimator"),
-        Component(
-            "load copy", int(peak.load), "2 B * vocabulary * hidden", "head loaded beside a tied embedding"
-        ),
+        Component("load copy", int(peak.load), "2 B * vocabulary * hidden", "head loaded beside a tied embedding"),
+        Component("autocast copies", int(peak.casts), "2 B * parameters", "torch.autocast: weight cache"),
         Component("adapters", int(states.adapters), f"{run.adapter_bytes} B * rank * (in + out)", "PEFT"),
         Component("gradients", int(peak.gradients), "as wide as what is trained", "torch.autograd"),
-        Component(
-            "optimizer", int(states.optimizer + peak.scratch), run.optimizer, "torch.optim, bitsandbytes"
-        ),
+        Component("optimizer", int(states.optimizer + peak.scratch), run.optimizer, "torch.optim, bitsandbytes"),
         Component(
             "activations",
             int(peak.activations),
             _activation_formula(run),
             "counted tensors, docs/estimate.md",
         ),
-        Component(
-            "logits and loss", int(peak.logits), f"{copies:g} B * tokens * vocabulary", "counted tensors"
-        ),
-        Component(
-            "KV cache", int(peak.cache), "2 * layers * kv heads * head width * bytes * tokens", "shape"
-        ),
+        Component("logits and loss", int(peak.logits), f"{copies:g} B * tokens * vocabulary", "counted tensors"),
+        Component("KV cache", int(peak.cache), "2 * layers * kv heads * head width * bytes * tokens", "shape"),
         Component("workspace", _workspace(run), "a cuBLAS workspace a thread", "PyTorch CUDABlas.cpp"),
     ]
     return tuple(component for component in found if component.bytes or component.name == "weights")

@@ -11,16 +11,18 @@ from typing import NamedTuple
 from gpuqueue.estimate.run import Run
 from gpuqueue.estimate.states import adapted_linears
 
-STEP_BEFORE = 0.7  # its usual length, where the longest batch sets the peak
+LLAMA_ADAPTER_START = 2  # the first layer that gets a prompt
 EAGER_SCORE_BYTES = {2: 14.8, 4: 18.0}  # at the peak of its backward pass, b * heads * S * S each
 
 
 class LayerBytes(NamedTuple):
-    """Bytes a token of one layer: kept with checkpointing, kept without, and on top while it runs back."""
+    """Bytes a token of one layer: kept with checkpointing, kept without, and on top while it runs back.
+    `unsaved` is what all layers together keep less, since nothing before the first adapter runs back."""
 
     store: float
     saved: float
     work: float
+    unsaved: float
 
 
 def layer_bytes(run: Run) -> LayerBytes:
@@ -36,7 +38,16 @@ def layer_bytes(run: Run) -> LayerBytes:
     store = 0.0 if run.offload_activations else float(run.stream_bytes * run.shape.hidden)
     if run.shape.bigcode:  # the cache is a view that keeps the fused projection's whole output alive
         store += element * (run.shape.q_width + 2 * run.shape.kv_width)
-    return LayerBytes(store=store, saved=saved, work=_backward_work(run, element))
+    return LayerBytes(store, saved, _backward_work(run, element), _unsaved(run, element, saved))
+
+
+def _unsaved(run: Run, element: int, saved: float) -> float:
+    if run.method == "full" or run.adapter == "llama_adapter_v2":
+        return 0.0
+    if run.adapter == "llama_adapter":
+        return LLAMA_ADAPTER_START * saved
+    first_norm = _norms(run, element) / max(1, min(2, run.shape.norms))
+    return first_norm + (_feed_forward(run, element) if run.shape.parallel else 0.0)
 
 
 def element_bytes(run: Run) -> int:
@@ -55,7 +66,8 @@ def _norms(run: Run, element: int) -> float:
     if run.fused_norms or run.compiled:
         kept = run.stream_bytes * (widths + heads)
     elif shape.layer_norm:
-        kept = (4 if run.autocast else run.stream_bytes) * widths
+        shared = run.shape.parallel and not run.autocast  # both norms keep the stream itself, which is one
+        kept = (4 if run.autocast else run.stream_bytes) * (shape.hidden if shared else widths)
     else:
         kept = 4 * (widths + heads)  # the fp32 copy
         if full:
@@ -117,8 +129,8 @@ def _inputs_of_4bit_linears(run: Run, element: int) -> float:
     if run.stack != "litgpt" or not run.weights.startswith("nf4"):
         return 0.0
     shape = run.shape
-    of_norms = min(2, shape.norms) * shape.hidden  # one norm feeds both blocks where they are parallel
-    return element * (1 + STEP_BEFORE) * (of_norms + shape.q_width + shape.active_ffn())
+    of_norms = (1 if shape.norms == 1 else 2) * shape.hidden  # where one norm feeds both blocks it is one input
+    return element * (1 + run.step_before) * (of_norms + shape.q_width + shape.active_ffn())
 
 
 def _shares_input(run: Run, linear: str) -> bool:
@@ -134,6 +146,8 @@ def _shares_input(run: Run, linear: str) -> bool:
 def _adapters(run: Run, element: int) -> float:
     if run.method == "full":
         return 0.0
+    if run.adapter != "lora":
+        return _llama_adapter(run, element)
     linears = adapted_linears(run)
     ranks = 2 * element * run.rank * len(linears)
     if run.stack == "litgpt":
@@ -152,6 +166,19 @@ def _adapters(run: Run, element: int) -> float:
     if run.adapter_bytes == element and not run.dropout:
         total += element * run.shape.hidden * len(shared)
     return total + ranks
+
+
+def _llama_adapter(run: Run, element: int) -> float:
+    """The prompt's attention, kept for its gate; in version 2 also every linear's output, which is scaled,
+    and what each norm's weight multiplies."""
+    shape = run.shape
+    gated = element * shape.q_width
+    if run.adapter == "llama_adapter":
+        return gated
+    outputs = shape.q_width + 2 * shape.kv_width + 2 * shape.hidden
+    outputs += shape.active_ffn() * (2 if shape.gated_mlp else 1)
+    scaled_norms = 0 if shape.layer_norm else 4 * shape.norms * shape.hidden
+    return gated + element * outputs + scaled_norms
 
 
 def _litgpt_adapters(run: Run, element: int) -> float:

@@ -28,7 +28,8 @@ def logit_copies(run: Run) -> float:
         # Fabric turns the model's output into fp32; the loss then goes 128 positions at a time. With
         # 4-bit weights the peak is a moment later, when the head is unpacked (weights.py counts that).
         last_chunk = 4 if run.weights.startswith("nf4") else 12
-        return 8 + last_chunk * min(1.0, LITGPT_CHUNK / run.seq_len) + capped
+        scaled = 2 if run.adapter == "llama_adapter_v2" else 0
+        return 8 + last_chunk * min(1.0, LITGPT_CHUNK / run.seq_len) + capped + scaled
     logit = 4 if run.compute == "fp32" or (element_bytes(run) == 4 and not run.autocast) else 2
     if run.loss == "chunked":
         return (logit if run.stack == "torchtune" else 0) + 12 / CHUNKS

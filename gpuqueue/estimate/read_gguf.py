@@ -23,11 +23,13 @@ TYPES = {
 
 def read_gguf(path: Path) -> tuple[ModelShape, dict[str, Any]]:
     """The shape of the model in this file, and the Run fields weights and weight_bytes."""
-    with path.open("rb") as file:
-        try:
+    try:
+        with path.open("rb") as file:
             facts, tensors = _header(file, path)
-        except (struct.error, UnicodeDecodeError) as error:
-            raise UnreadableModelError(f"{path}: its GGUF header is cut off or damaged") from error
+    except OSError as error:
+        raise UnreadableModelError(f"{path} cannot be read: {error.strerror}") from error
+    except (struct.error, UnicodeDecodeError) as error:
+        raise UnreadableModelError(f"{path}: its GGUF header is cut off or damaged") from error
     size, params = 0, 0
     for name, elements, kind in tensors:
         if kind not in TYPES:

@@ -8,6 +8,7 @@ from gpuqueue.estimate.shapes import ModelShape
 
 HEADER_LIMIT = 100 << 20  # the safetensors format's own limit
 PLAIN_MLP = ("gelu", "relu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "relu2")
+PARALLEL = ("falcon", "phi", "gptj", "cohere", "cohere2")
 GATED_TYPES = ("gemma", "gemma2", "gemma3", "gemma3_text")
 FORMATS = {
     "gptq": {4: "gptq4", 8: "gptq8"},
@@ -54,14 +55,18 @@ def _missing_shards(path: Path) -> bool:
 
 def read_safetensors(path: Path) -> tuple[int, int]:
     """(parameters, bytes) of one safetensors file, from its header alone."""
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if not 0 < length <= HEADER_LIMIT:
-            raise UnreadableModelError(f"{path}: not a safetensors file (header of {length} bytes)")
-        try:
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if not 0 < length <= HEADER_LIMIT:
+                raise UnreadableModelError(f"{path}: not a safetensors file (header of {length} bytes)")
             header = json.loads(file.read(length))
-        except ValueError as error:
-            raise UnreadableModelError(f"{path}: its safetensors header is cut off or damaged") from error
+    except OSError as error:
+        raise UnreadableModelError(f"{path} cannot be read: {error.strerror}") from error
+    except UnreadableModelError:
+        raise
+    except ValueError as error:
+        raise UnreadableModelError(f"{path}: its safetensors header is cut off or damaged") from error
     params, size = 0, 0
     for name, tensor in header.items():
         if name == "__metadata__":
@@ -78,9 +83,7 @@ def _load_json(path: Path) -> dict[str, Any]:
     try:
         loaded = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UnreadableModelError(
-            f"{path} is missing: give a directory that holds a model's config.json"
-        ) from None
+        raise UnreadableModelError(f"{path} is missing: give a directory that holds a model's config.json") from None
     except (OSError, ValueError) as error:
         raise UnreadableModelError(f"{path} cannot be read: {error}") from error
     if not isinstance(loaded, dict):
@@ -104,9 +107,7 @@ def _shape(config: dict[str, Any], path: Path) -> ModelShape:
     multi_query = bool(config.get("multi_query"))
     mla = number("kv_lora_rank", default=0)
     rope = number("qk_rope_head_dim", default=0) if mla else 0
-    head_dim = (
-        number("qk_nope_head_dim", default=0) + rope if mla else number("head_dim", default=hidden // heads)
-    )
+    head_dim = number("qk_nope_head_dim", default=0) + rope if mla else number("head_dim", default=hidden // heads)
     experts = number("num_local_experts", "num_experts", "n_routed_experts", default=0)
     ffn = number("intermediate_size", "n_inner", "ffn_dim", default=4 * hidden)
     expert_ffn = number("moe_intermediate_size", default=ffn) if experts else ffn
@@ -118,16 +119,12 @@ def _shape(config: dict[str, Any], path: Path) -> ModelShape:
         hidden=hidden,
         layers=layers,
         heads=heads,
-        kv_heads=1
-        if multi_query
-        else number("num_key_value_heads", "num_kv_heads", "n_head_kv", default=heads),
+        kv_heads=1 if multi_query else number("num_key_value_heads", "num_kv_heads", "n_head_kv", default=heads),
         head_dim=head_dim,
         ffn=expert_ffn,
         vocab=number("vocab_size"),
         tied=bool(
-            config.get(
-                "tie_word_embeddings", kind.startswith(("gpt2", "gpt_bigcode", "gemma", "falcon", "opt"))
-            )
+            config.get("tie_word_embeddings", kind.startswith(("gpt2", "gpt_bigcode", "gemma", "falcon", "opt")))
         ),
         gated_mlp=_is_gated(config, kind),
         qkv_bias=bool(config.get("attention_bias", kind.startswith("qwen2"))),
@@ -148,6 +145,7 @@ def _shape(config: dict[str, Any], path: Path) -> ModelShape:
         sliding_window=window,
         sliding_layers=_sliding_layers(config, kind, layers) if window else 0,
         soft_cap=bool(config.get("final_logit_softcapping")),
+        parallel=kind in PARALLEL or bool(config.get("use_parallel_residual")),
         bigcode=kind == "gpt_bigcode",
         max_positions=number("max_position_embeddings", "n_positions", default=32768),
     )
@@ -176,9 +174,7 @@ def _stored_format(config: dict[str, Any]) -> dict[str, Any]:
         return {"weights": DTYPES.get(dtype, "bf16")}
     method = str(quantisation.get("quant_method", ""))
     bits = (
-        4
-        if quantisation.get("load_in_4bit")
-        else int(quantisation.get("bits", 8 if method == "bitsandbytes" else 0))
+        4 if quantisation.get("load_in_4bit") else int(quantisation.get("bits", 8 if method == "bitsandbytes" else 0))
     )
     stored = FORMATS.get(method, {}).get(bits)
     if stored is None:

@@ -9,11 +9,12 @@ from gpuqueue.estimate.reading import (
     Reader,
     Reading,
     UnreadableConfigError,
+    assume_trainer,
     assume_trl,
+    checkpointing,
     deepspeed,
     dropout,
     finish,
-    flag,
     method,
     names,
     number,
@@ -36,7 +37,7 @@ LORA: dict[str, Reader] = {
     "lora_dropout": dropout,
     "target_modules": targets,
     "modules_to_save": names("modules_to_save"),
-    "use_gradient_checkpointing": flag("checkpointing"),  # Unsloth's get_peft_model
+    "use_gradient_checkpointing": checkpointing,  # Unsloth's get_peft_model
 }
 TRAINERS = {"Trainer", *(name.replace("Config", "Trainer") for name in TRL_CONFIGS)}
 LOADERS = {"from_pretrained"}
@@ -62,9 +63,7 @@ def read_python(text: str, path: Path) -> Reading:
         if name in READ or _loads_model(call):
             seen.setdefault(name, {}).update(_keywords(call, constants, reading, name))
     if not seen:
-        raise UnreadableConfigError(
-            f"{path}: no call of TrainingArguments, SFTConfig, LoraConfig or from_pretrained"
-        )
+        raise UnreadableConfigError(f"{path}: no call of TrainingArguments, SFTConfig, LoraConfig or from_pretrained")
     _interpret(reading, seen)
     return finish(reading)
 
@@ -93,9 +92,7 @@ def _interpret(reading: Reading, seen: dict[str, dict[str, Any]]) -> None:
         reading.take("bnb_4bit_use_double_quant", True, {"weights": "nf4-dq"})
     take_all(reading, seen.get("LoraConfig", {}), LORA, "LoraConfig.")
     if "LoraConfig" in seen:
-        reading.assume(
-            "LoRA on q_proj and v_proj, PEFT's default for most models", targets=("q_proj", "v_proj")
-        )
+        reading.assume("LoRA on q_proj and v_proj, PEFT's default for most models", targets=("q_proj", "v_proj"))
     if four or eight:
         prepared = KBIT_PREPARATION in seen
         by_trl = any(name in seen for name in TRL_CONFIGS)
@@ -109,11 +106,8 @@ def _assume_defaults(reading: Reading, seen: dict[str, dict[str, Any]]) -> None:
     else:
         reading.assume("no gradient checkpointing, Trainer's default", checkpointing=False)
         reading.assume("no mixed precision, Trainer's default", autocast=False)
-        reading.assume(
-            "sequences of 2048 tokens: the tokenizer's call decides, which is not read", seq_len=2048
-        )
-    reading.assume("batch of 8 a device, Trainer's default", batch=8)
-    reading.assume("optimizer adamw_torch_fused, Trainer's default", optimizer="adamw_fused")
+        reading.assume("sequences of 2048 tokens: the tokenizer's call decides, which is not read", seq_len=2048)
+        assume_trainer(reading)
 
 
 def _called(call: ast.Call) -> str:

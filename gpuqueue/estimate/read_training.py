@@ -10,6 +10,7 @@ from gpuqueue.estimate.reading import (
     Reader,
     Reading,
     UnreadableConfigError,
+    assume_trainer,
     assume_trl,
     deepspeed,
     finish,
@@ -45,10 +46,11 @@ def read_training(path: Path) -> Reading:
         raise UnreadableConfigError(f"{path}: {error}") from error
     if not isinstance(document, dict):
         raise UnreadableConfigError(f"{path} holds no settings")
-    return _read_document(document, path)
+    return read_document(document, path)
 
 
-def _read_document(document: dict[str, Any], path: Path) -> Reading:
+def read_document(document: dict[str, Any], path: Path) -> Reading:
+    """What these settings say, in whichever framework's words they are. `path` is named where they are in none's."""
     if "base_model" in document:
         return _axolotl(document)
     if "finetuning_type" in document or ("stage" in document and "model_name_or_path" in document):
@@ -81,9 +83,7 @@ AXOLOTL: dict[str, Reader] = TRAINER | {
     "liger_glu_activation": flag("", fused_mlp=True),
     "cut_cross_entropy": flag("", loss="linear"),
     "chunked_cross_entropy": flag("", loss="chunked"),
-    "bf16": lambda value: (
-        {"compute": "bf16", "autocast": True} if value in (True, "true", "auto", "full") else {}
-    ),
+    "bf16": lambda value: {"compute": "bf16", "autocast": True} if value in (True, "true", "auto", "full") else {},
 }
 
 
@@ -131,13 +131,15 @@ def _llama_factory(document: dict[str, Any]) -> Reading:
     if bits == 4 and document.get("double_quantization", True):
         reading.fields["weights"] = "nf4-dq"
         reading.assumed.append("double quantisation, LLaMA-Factory's default")
+    if bits:
+        reading.assume("nothing is made fp32: LLaMA-Factory does without PEFT's k-bit preparation", kbit="none")
     if document.get("stage") not in (None, "sft", "pt"):
         reading.take("stage", document["stage"], trainer_kind(str(document["stage"])))
     deepspeed(reading, document.get("deepspeed"))
     if not document.get("disable_gradient_checkpointing"):
         reading.assume("gradient checkpointing, which LLaMA-Factory turns on unasked", checkpointing=True)
     reading.assume("cut-off length 2048, LLaMA-Factory's default", seq_len=2048)
-    reading.assume("batch of 8 a device, Trainer's default", batch=8)
+    assume_trainer(reading)
     if reading.fields["method"] != "full":
         reading.assume("LoRA on all linear layers, LLaMA-Factory's default", targets=("all-linear",))
         reading.assume("LoRA rank 8, LLaMA-Factory's default", rank=8)
@@ -148,15 +150,14 @@ def _llama_factory(document: dict[str, Any]) -> Reading:
 
 
 def _trainer(document: dict[str, Any]) -> Reading:
-    reading = Reading(
-        "trl", str(document["model_name_or_path"]) if "model_name_or_path" in document else None
-    )
+    reading = Reading("trl", str(document["model_name_or_path"]) if "model_name_or_path" in document else None)
     if reading.model:
         reading.read.append(f"model_name_or_path = {reading.model}")
     take_all(reading, document, TRAINER)
     adapter = "lora" if document.get("use_peft") else None
     method(reading, adapter, bool(document.get("load_in_4bit")), bool(document.get("load_in_8bit")))
     deepspeed(reading, document.get("deepspeed"))
+    reading.fields["kbit"] = "trl"
     assume_trl(reading)
     return finish(reading)
 

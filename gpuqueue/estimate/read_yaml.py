@@ -99,7 +99,7 @@ def _mapping(lines: _Lines, indent: int) -> dict[str, Any]:
             if text.startswith("- "):
                 break
             raise YamlError(number, f"expected `key: value`, got {text!r}")
-        key = str(_scalar(text[:end].strip(), number))
+        key = text[:end].strip().strip("'\"")
         if key in found:
             raise YamlError(number, f"{key} stands here a second time")
         rest = text[end + 1 :].strip()
@@ -163,7 +163,7 @@ def _scalar(text: str, number: int) -> Any:
         return [_scalar(part, number) for part in _parts(text, number)]
     if text[:1] == "{":
         pairs = (part.partition(":") for part in _parts(text, number))
-        return {str(_scalar(key, number)): _scalar(value, number) for key, _, value in pairs}
+        return {key.strip().strip("'\""): _scalar(value, number) for key, _, value in pairs}
     lowered = text.lower()
     if lowered in NULL:
         return None

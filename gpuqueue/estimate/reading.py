@@ -100,11 +100,18 @@ def flag(name: str, **when_set: Any) -> Callable[[Any], Fields]:
     """A switch: true sets `name` (or all of `when_set`), false sets `name` to False."""
 
     def read(value: Any) -> Fields:
-        if value in (True, "true", "True", "unsloth", "offload", "offload_disk"):
+        if value in (True, "true", "True"):
             return when_set or {name: True}
         return {} if when_set else {name: False}
 
     return read
+
+
+def checkpointing(value: Any) -> Fields:
+    """Gradient checkpointing; by the names of Axolotl and Unsloth its stored inputs move to the host."""
+    if value in ("unsloth", "offload", "offload_disk"):
+        return {"checkpointing": True, "offload_activations": True}
+    return flag("checkpointing")(value)
 
 
 def optimizer(value: Any) -> Fields:
@@ -160,7 +167,7 @@ def mixed(name: str) -> Callable[[Any], Fields]:
 TRAINER: dict[str, Reader] = {
     "per_device_train_batch_size": number("batch"),
     "gradient_accumulation_steps": number("grad_accumulation"),
-    "gradient_checkpointing": flag("checkpointing"),
+    "gradient_checkpointing": checkpointing,
     "optim": optimizer,
     "optimizer": optimizer,
     "bf16": mixed("bf16"),
@@ -201,8 +208,15 @@ def take_all(reading: Reading, document: dict[str, Any], readers: dict[str, Read
             reading.unread.append(f"{where}{key} = {value}")
 
 
+def assume_trainer(reading: Reading) -> None:
+    """Defaults of TrainingArguments that every framework on top of Trainer leaves alone."""
+    reading.assume("batch of 8 a device, Trainer's default", batch=8)
+    reading.assume("optimizer adamw_torch_fused, Trainer's default", optimizer="adamw_fused")
+
+
 def assume_trl(reading: Reading) -> None:
     """Defaults of TRL's configurations, where they differ from Trainer's."""
+    assume_trainer(reading)
     reading.assume("gradient checkpointing, TRL's default", checkpointing=True)
     reading.assume("bf16 autocast, TRL's default", compute="bf16", autocast=True)
     if reading.fields.get("trainer") == "grpo":
@@ -235,9 +249,7 @@ def deepspeed(reading: Reading, value: Any) -> None:
         settings = value.get("zero_optimization")
         zero(reading, settings if isinstance(settings, dict) else value)
     elif isinstance(value, str):
-        stages = [
-            stage for stage in (1, 2, 3) if f"zero{stage}" in value or f"z{stage}" in value.replace("_", "")
-        ]
+        stages = [stage for stage in (1, 2, 3) if f"zero{stage}" in value or f"z{stage}" in value.replace("_", "")]
         if stages:
             reading.take("deepspeed", value, {"zero": stages[-1]})
             reading.assumed.append(f"ZeRO stage {stages[-1]} from the file name {value.rsplit('/', 1)[-1]}")

@@ -23,6 +23,7 @@ ATTENTIONS = ("flash", "sdpa", "eager")
 LOSSES = ("eager", "fused", "chunked", "linear")
 TRAINERS = ("sft", "dpo", "grpo", "orpo", "kto", "reward")
 STACKS = ("hf", "litgpt", "torchtune")
+ADAPTERS = ("lora", "llama_adapter", "llama_adapter_v2")
 KBIT = ("none", "peft", "trl")
 CURRENT_TRANSFORMERS = (5, 0)
 CONTEXT_MIB = 450  # where no node has been measured
@@ -36,6 +37,7 @@ class Run(NamedTuple):
     weights: str = "bf16"  # how the base model is stored, see FORMATS
     compute: str = "bf16"  # fp32 | bf16 | fp16
     autocast: bool = True  # Trainer's bf16=True / fp16=True; False: everything in the weights' type
+    adapter: str = "lora"  # what lora and qlora train, see ADAPTERS
     rank: int = 16
     targets: tuple[str, ...] = ("all-linear",)
     modules_to_save: tuple[str, ...] = ()
@@ -48,6 +50,7 @@ class Run(NamedTuple):
     batch: int = 1
     seq_len: int = 2048
     grad_accumulation: int = 1
+    step_before: float = 0.7  # its length relative to the longest; litgpt's 4-bit linears still hold it
     steps: int = 0  # 1: a single step, whose allocator cache no earlier step has cut up; 0: many
     packed: bool = False
     checkpointing: bool = True
@@ -97,6 +100,7 @@ class Run(NamedTuple):
             ("trainer", TRAINERS),
             ("stack", STACKS),
             ("kbit", KBIT),
+            ("adapter", ADAPTERS),
         ):
             value = getattr(self, field)
             if value not in allowed:
@@ -161,7 +165,5 @@ class Run(NamedTuple):
         A bitsandbytes linear answers in the type it is asked in, so fp32 norms make the stream fp32:
         those of a k-bit preparation, and every LayerNorm under autocast.
         """
-        asked_in_fp32 = self.kbit_fp32_norms or (
-            self.bitsandbytes and self.autocast and self.shape.layer_norm
-        )
+        asked_in_fp32 = self.kbit_fp32_norms or (self.bitsandbytes and self.autocast and self.shape.layer_norm)
         return 4 if self.weights == "fp32" or asked_in_fp32 else self.compute_bytes

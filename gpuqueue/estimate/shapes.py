@@ -34,6 +34,7 @@ class ModelShape(NamedTuple):
     sliding_window: int = 0
     sliding_layers: int = 0  # how many layers look only `sliding_window` tokens back
     soft_cap: bool = False
+    parallel: bool = False  # attention and MLP read the same residual stream, side by side
     bigcode: bool = False  # GPTBigCode: keeps its cache in training, shifts the logits itself
     max_positions: int = 32768
     exact_params: int = 0  # from the model card or the safetensors headers; 0: count the shape
@@ -129,14 +130,7 @@ class ModelShape(NamedTuple):
             each += self.ffn + 2 * self.hidden
         router = self.moe_layers * self.experts * self.hidden
         final = self.hidden * (2 if self.layer_norm else 1)
-        return (
-            self.embedding_params
-            + self.head_params
-            + self.linear_params
-            + router
-            + self.layers * each
-            + final
-        )
+        return self.embedding_params + self.head_params + self.linear_params + router + self.layers * each + final
 
     @property
     def other_params(self) -> int:

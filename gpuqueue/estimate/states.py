@@ -77,6 +77,8 @@ def expand_targets(targets: tuple[str, ...]) -> set[str] | None:
 def adapter_params(run: Run) -> int:
     """Trained parameters of the LoRA pairs, the head's included where it is a target."""
     shape = run.shape
+    if run.adapter != "lora":
+        return _llama_adapter_params(run)
     wanted = expand_targets(run.targets)
     total = 0
     for name, inputs, outputs, count in shape.linears():
@@ -85,6 +87,17 @@ def adapter_params(run: Run) -> int:
     if any(target in HEADS for target in run.targets):
         total += run.rank * (shape.hidden + shape.vocab)
     return total
+
+
+def _llama_adapter_params(run: Run) -> int:
+    """A prompt of 10 and a gate a head from the third layer on; in version 2 also norms, and a scale and a
+    bias for every output of every linear (litgpt: adapter.py, adapter_v2.py)."""
+    shape = run.shape
+    prompts = (shape.layers - 2) * (10 * shape.hidden + shape.heads)
+    if run.adapter == "llama_adapter":
+        return prompts
+    outputs = sum(out * count for _, _, out, count in shape.linears()) + shape.vocab
+    return prompts + 2 * outputs + shape.other_params
 
 
 def saved_module_params(run: Run) -> int:

@@ -114,7 +114,8 @@ def _kernel_buffer(run: Run) -> int:
     if run.weights == "gptq4" and not run.trains:
         return 2 * _largest_linear(run)
     if run.stack == "litgpt" and run.weights.startswith("nf4"):
-        return 4 * run.shape.embedding_params
+        # 4 B a weight at inference; in training between that and the 2 B of one copy, from litgpt's tables
+        return (3 if run.trains else 4) * run.shape.embedding_params
     return 0
 
 

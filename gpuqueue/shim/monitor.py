@@ -199,8 +199,8 @@ def signal_number(name: str) -> int:
 
 
 def write_exit(run_dir: Path, record: Exit) -> None:
-    """Until it is on the disk: without it nobody learns that the card is free."""
-    while True:
+    """Until it is on the disk: without it nobody learns that the card is free. Unless the run directory is gone."""
+    while run_dir.is_dir():
         try:
             write_record(run_dir / EXIT, record)
             break

@@ -8,7 +8,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, TypeVar
 
-from gpuqueue.wire.states import JobClass, JobState, RestartMode
+from gpuqueue.wire.states import JobClass, JobState, RestartMode, RunState
 
 
 def _wire_name(name: str) -> str:
@@ -43,9 +43,22 @@ def to_json(record: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Estimated:
+    """What `gq estimate` says of a job, uncorrected: MiB that one card will show as used, and of that torch's peak and
+    the CUDA context; the rest is what torch's allocator cannot use again."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    occupied_mib: Whole
+    torch_peak_mib: Whole
+    context_mib: Whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SubmitRequest:
     """A job as asked for. Exactly one of `script` and `command` is what runs: with `script`, its text is
-    kept as submitted and `command` holds its arguments."""
+    kept as submitted and `command` holds its arguments. With `vram_auto` the daemon decides the claim, and
+    `vram_mib` is 0."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
@@ -78,6 +91,9 @@ class SubmitRequest:
     grow: Flag = False
     account: str | None = None
     as_user: str | None = None
+    vram_auto: Flag = False
+    model: str | None = None  # what the command trains or serves, where that can be read in it
+    estimate: Estimated | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +143,19 @@ class Diagnosis:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TorchPeak:
+    """The most that PyTorch held at a time, as a helper inside the job reports it: a claim, not a measurement."""
+
+    allocated_mib: int  # torch.cuda.max_memory_allocated
+    reserved_mib: int  # torch.cuda.max_memory_reserved
+    context_mib: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptView:
+    """`curve` holds (seconds since its start, MiB on its fullest card), a few hundred points at most, none of its
+    peaks left out. Growth is measured after it has loaded; None where it ran too shortly to tell."""
+
     number: int
     cards: list[int]
     started_at: int
@@ -137,6 +165,10 @@ class AttemptView:
     resumed_from: str | None
     peak_vram_mib: int | None
     diagnosis: Diagnosis | None = None
+    peak_at_s: int | None = None
+    growth_mib_per_hour: int | None = None
+    curve: list[tuple[int, int]] = field(default_factory=list)
+    torch: TorchPeak | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,12 +189,50 @@ class JobDetail:
     settings: dict[str, str]  # what was asked for, as label -> text
     checkpoint: str | None
     log_path: str | None
+    estimate: Estimated | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submitted:
     job: JobView
     notes: list[str]  # what the submitter should know, a sentence each
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunView:
+    """One attempt that ended, as the history keeps it. Rows with the same `work` ran the same script or command with
+    the same arguments in the same directory."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    id: int
+    job_id: int
+    attempt: int
+    user: str
+    account: str
+    job_class: str
+    name: str
+    command: str  # "" like `model` and `work` for those who may not see it
+    model: str | None
+    work: str
+    cards: int
+    claim_mib: int
+    estimate_mib: int | None
+    peak_mib: int | None
+    ran_s: int
+    state: RunState
+    cause: str | None  # of a failure
+    ended_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationView:
+    """How the caller's runs of one family of models compared with their estimates: peak over estimate, in per mille,
+    1000 and no runs where too few are known."""
+
+    family: str
+    runs: int
+    permille: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,3 +44,13 @@ class RestartMode(StrEnum):
     ON_FAILURE = "on-failure"
     NEVER = "never"
     ALWAYS = "always"
+
+
+class RunState(StrEnum):
+    """How one attempt ended. A job that failed and is tried again leaves attempts that `failed`."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    STOPPED = "stopped"
+    REQUEUED = "requeued"  # free of charge: reboot, lost card, its owner's `gq requeue`

@@ -167,9 +167,7 @@ def show(report: dict, every_row: bool) -> None:
     """The report for people."""
     line = "{rows:5d} {median:7.2f} {p95:7.2f} {worst:7.2f} {bias:+7.2f}"
     head = " rows  median     p95   worst    bias"
-    print(
-        f"{report['answered']} of {report['rows']} rows answered. Errors in per cent of the measured value.\n"
-    )
+    print(f"{report['answered']} of {report['rows']} rows answered. Errors in per cent of the measured value.\n")
     print(f"{'quantity':12} {'of':22}{head}  bar (median/p95)")
     for row in report["summary"]:
         bar = "{:g}/{:g} {}".format(*row["bar"], "met" if row["met"] else "MISSED") if "bar" in row else ""
@@ -183,13 +181,8 @@ def show(report: dict, every_row: bool) -> None:
         )
     print(f"\n{'source':38} {'method':10} {'quantity':11} {'of':20}{head}")
     for row in report["by_source"]:
-        print(
-            f"{row['source']:38.38} {row['method']:10} "
-            f"{row['quantity']:11} {row['category']:20}{line.format(**row)}"
-        )
-    print(
-        f"\nfitcheck-llm {report['fitcheck_version'] or 'is not installed here (pip install fitcheck-llm)'}"
-    )
+        print(f"{row['source']:38.38} {row['method']:10} {row['quantity']:11} {row['category']:20}{line.format(**row)}")
+    print(f"\nfitcheck-llm {report['fitcheck_version'] or 'is not installed here (pip install fitcheck-llm)'}")
     for row in report["fitcheck"]:
         for name in ("fitcheck", "gq"):
             print(f"{row['quantity']:12} {row['on']:18} {name:9}{line.format(**row[name])}")

@@ -21,7 +21,15 @@ QUANTISATION = {"bf16": "none", "fp16": "none", "fp32": "none", "nf4": "nf4", "n
 
 
 def predict(run: Run, row: dict[str, str]) -> dict[str, float]:
-    """quantity -> MiB; empty where fitcheck has no words for the run: MoE, GPTQ, AWQ, fp8, odd targets."""
+    """quantity -> MiB; empty where fitcheck has no words for the run: MoE, GPTQ, AWQ, fp8, odd targets, and
+    whatever it refuses itself."""
+    try:
+        return _predict(run, row)
+    except ValueError:
+        return {}
+
+
+def _predict(run: Run, row: dict[str, str]) -> dict[str, float]:
     if fitcheck is None or run.weights not in QUANTISATION or run.shape.experts or not run.shape.gated_mlp:
         return {}
     shape = run.shape
@@ -74,8 +82,6 @@ def _inference(run: Run, model: object, card: object) -> dict[str, float]:
 def _targets(run: Run) -> list[str]:
     wanted: list[str] = []
     for target in run.targets:
-        names = (
-            LINEARS if target in ("all-linear", "all") else FUSED.get(target, (ALIASES.get(target, target),))
-        )
+        names = LINEARS if target in ("all-linear", "all") else FUSED.get(target, (ALIASES.get(target, target),))
         wanted += [name for name in names if name in LINEARS and name not in wanted]
     return wanted

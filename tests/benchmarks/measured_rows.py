@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from gpuqueue.estimate.catalogue import UnknownModelError, find
 from gpuqueue.estimate.run import Run
 
+Fields = dict[str, object]
+
 GIB = 1024.0
 DECIMAL = 1e9 / 2**30
 CENSORED_GIB = 1.0
@@ -52,8 +54,8 @@ def read(row: dict[str, str]) -> Measured:
     """What the row measured. Raises IncompleteError."""
     if row.get("use") == "exclude":
         raise IncompleteError("the source's own note excludes it")
-    if row["method"] not in ("full", "lora", "qlora", "inference"):
-        raise IncompleteError(f"method {row['method']}: not LoRA, QLoRA, full or inference")
+    if row["method"] not in ("full", "lora", "qlora", "inference") and not _llama_adapter(row):
+        raise IncompleteError(f"method {row['method']}: neither LoRA, LLaMA-Adapter, full nor inference")
     if (row.get("n_gpu") or "1") != "1":
         raise IncompleteError("sum over several GPUs")
     _refuse_by_source(row)
@@ -61,18 +63,26 @@ def read(row: dict[str, str]) -> Measured:
         shape = find(row["model"])
     except UnknownModelError as error:
         raise IncompleteError("no shape for this model") from error
-    if row["method"] == "inference":
-        run, category = _inference(row, shape), "inference 16-bit"
-        if run.quantised:
-            category = "inference quantised"
-    else:
-        run = _training(row, shape)
+    try:
+        run = _inference(row, shape) if row["method"] == "inference" else _training(row, shape)
+        run.check()
+    except ValueError as error:
+        raise IncompleteError(f"cannot be read: {error}") from error
+    if run.trains:
         category = "checkpointed" if run.checkpointing else "kept"
+    else:
+        category = "inference quantised" if run.quantised else "inference 16-bit"
     found = Measured(run, category)
     _measurements(row, found)
     if not found.measured and not found.left_out:
         raise IncompleteError(f"metric {row['metric']!r} is neither torch's peak nor what the card showed")
     return found
+
+
+def _llama_adapter(row: dict[str, str]) -> str:
+    """litgpt's Adapter v1 and v2, which its notes name; empty for everything else."""
+    found = re.match(r"Adapter v([12])", row["notes"]) if row["source"].startswith("litgpt") else None
+    return "" if found is None else "llama_adapter" if found.group(1) == "1" else "llama_adapter_v2"
 
 
 def _refuse_by_source(row: dict[str, str]) -> None:
@@ -81,9 +91,7 @@ def _refuse_by_source(row: dict[str, str]) -> None:
         raise IncompleteError("Qwen README fine-tuning: unit, tool and DeepSpeed use are not stated")
     if "method_comparison" in source and not notes.startswith(("lora/", "full-finetuning/")):
         raise IncompleteError("PEFT method comparison: not plain LoRA")
-    if "method_comparison" in source and re.search(
-        r"use_dora|use_bdlora|lora-fa|lorafa|mica|use_rslora=false", notes
-    ):
+    if "method_comparison" in source and re.search(r"use_dora|use_bdlora|lora-fa|lorafa|mica|use_rslora=false", notes):
         raise IncompleteError("PEFT method comparison: a variant of LoRA")
     if "image-gen" in source or "image" in row["seq_len"]:
         raise IncompleteError("image generation")
@@ -96,9 +104,7 @@ def _refuse_by_source(row: dict[str, str]) -> None:
     if row["method"] != "inference" and not row["batch"]:
         raise IncompleteError("batch size not stated")
     if "torchtune" in source and "different memory flags" in notes:
-        raise IncompleteError(
-            "torchtune README: the two cards ran with different memory flags, not stated row by row"
-        )
+        raise IncompleteError("torchtune README: the two cards ran with different memory flags, not stated row by row")
     if "not packed" in row["batch"]:
         raise IncompleteError("padded batches of unstated length")
 
@@ -142,10 +148,10 @@ def _targets(text: str) -> tuple[str, ...]:
     return tuple(part for part in re.split(r"[ ,+]+", text.split("(")[0]) if part) or ("all-linear",)
 
 
-def _common(row: dict[str, str]) -> dict[str, object]:
+def _common(row: dict[str, str]) -> Fields:
     flash = row["flash_attention"].lower()
     attention = "eager" if "eager" in flash else "sdpa" if "sdpa" in flash else "flash"
-    fields: dict[str, object] = {"attention": attention, "transformers": _version(row)}
+    fields: Fields = {"attention": attention, "transformers": _version(row)}
     fields["workspace_mib"] = 32 if row["gpu"].startswith(HOPPER) else 9
     fields["expand_kv"] = "expand" in flash
     fields["weights"] = _weights(row["weight_dtype"])
@@ -179,7 +185,11 @@ def _inference(row: dict[str, str], shape: object) -> Run:
 def _training(row: dict[str, str], shape: object) -> Run:
     fields = _common(row)
     rank = int(float(row["rank"])) if row["rank"] else 0
-    if row["method"] != "full":
+    method = row["method"]
+    if adapter := _llama_adapter(row):
+        method = "qlora" if "nf4" in row["weight_dtype"] else "lora"
+        fields["adapter"] = adapter
+    elif method != "full":
         if not rank:
             raise IncompleteError("LoRA rank not stated")
         fields |= {"rank": rank, "targets": _targets(row["target_modules"])}
@@ -189,14 +199,14 @@ def _training(row: dict[str, str], shape: object) -> Run:
     for source, reader in SOURCES.items():
         if row["source"].lower().startswith(source):
             fields |= reader(row)
-    return Run(shape=shape, method=row["method"], **fields)  # type: ignore[arg-type]
+    return Run(shape=shape, method=method, **fields)  # type: ignore[arg-type]
 
 
-def _fms(row: dict[str, str]) -> dict[str, object]:
+def _fms(row: dict[str, str]) -> Fields:
     framework = re.search(r"framework_config=([\w-]+)", row["notes"])
     name = framework.group(1) if framework else ""
     flags = re.search(r"(fp16|bf16)=true", row["notes"].lower())
-    fields: dict[str, object] = {
+    fields: Fields = {
         "autocast": flags is not None,
         "kbit": "trl" if name.startswith("baseline") else "none",
     }
@@ -209,19 +219,22 @@ def _fms(row: dict[str, str]) -> dict[str, object]:
     return fields
 
 
-def _fitcheck(row: dict[str, str]) -> dict[str, object]:
-    fields: dict[str, object] = {"autocast": False, "holds_logits": True, "transformers": (5, 0)}
+def _fitcheck(row: dict[str, str]) -> Fields:
+    fields: Fields = {"autocast": False, "holds_logits": True, "transformers": (5, 0)}
     if "single synthetic step" in row["notes"]:
         fields["steps"] = 1
     return fields
 
 
-def _litgpt(row: dict[str, str]) -> dict[str, object]:
-    return {"stack": "litgpt", "autocast": False, "adapter_bytes": 2, "dropout": True, "kbit": "none"}
+def _litgpt(row: dict[str, str]) -> Fields:
+    fields: Fields = {"stack": "litgpt", "autocast": False, "adapter_bytes": 2, "dropout": True, "kbit": "none"}
+    if "longest sample" in row["seq_len"]:
+        fields["step_before"] = 0.25  # one sample of that length, where the usual one has some 270 tokens
+    return fields
 
 
-def _torchtune(row: dict[str, str]) -> dict[str, object]:
-    fields: dict[str, object] = {"stack": "torchtune", "autocast": False, "adapter_bytes": 2, "kbit": "none"}
+def _torchtune(row: dict[str, str]) -> Fields:
+    fields: Fields = {"stack": "torchtune", "autocast": False, "adapter_bytes": 2, "kbit": "none"}
     fields["optimizer"] = "adamw_fused"
     step = re.search(r'cumulative row "\+? ?([^"]+)"', row["notes"])
     if step:
@@ -229,10 +242,12 @@ def _torchtune(row: dict[str, str]) -> dict[str, object]:
             fields |= flags
             if name.lower() == step.group(1).lower().replace("packed 4096", "packed"):
                 break
+    if row["method"] != "full":  # the last two rows of the table go back to plain AdamW
+        fields |= {"optimizer": "adamw_fused", "optimizer_in_backward": False}
     return fields
 
 
-def _peft(row: dict[str, str]) -> dict[str, object]:
+def _peft(row: dict[str, str]) -> Fields:
     return {"context_mib": 0}
 
 
@@ -244,9 +259,7 @@ def _measurements(row: dict[str, str], found: Measured) -> None:
     value = float(row["measured_gib"]) * GIB if row["measured_gib"] else None
     if row.get("torch_peak_alloc_gib"):
         found.measured["torch_peak"] = float(row["torch_peak_alloc_gib"]) * GIB
-    elif value and (
-        "max_memory_allocated" in metric or "peak active" in metric or "tool not stated" in metric
-    ):
+    elif value and ("max_memory_allocated" in metric or "peak active" in metric or "tool not stated" in metric):
         scale = DECIMAL if row["source"].startswith("Qwen README") else 1.0
         found.measured["torch_peak"] = value * scale
     if value and ("nvidia-smi" in metric or "process" in metric or "reserved" in metric):

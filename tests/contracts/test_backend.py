@@ -15,6 +15,7 @@ from gpuqueue.backends.local import LocalBackend
 from gpuqueue.core.readings import ProbeState
 from gpuqueue.engine.ports import Backend
 from gpuqueue.wire.errors import ErrorCode, GpuqueueError
+from gpuqueue.wire.procfs import lives
 from gpuqueue.wire.rundir import CLAIM, SPEC
 from tests.shim.harness import (
     a_spec,
@@ -126,6 +127,23 @@ def test_stop(backend: LocalBackend, tmp_path: Path) -> None:
     assert (probe.stopped, probe.killed, probe.leftover_pids) == (True, True, ())
     assert log(backend, spec).count("gq: cancelled by anna") == 1
     backend.stop(1, 1, order())
+
+
+def test_a_job_whose_shim_dies_is_followed_to_its_end(backend: LocalBackend, tmp_path: Path) -> None:
+    spec = a_spec(tmp_path, "sh", "-c", "echo ready; while [ ! -e go ]; do sleep 0.02; done; exit 5")
+    backend.start(spec)
+    alive = running(backend, spec)
+    log_has(backend, spec, "ready")
+    os.kill(alive.shim.pid, 9)
+    eventually(lambda: not lives(alive.shim))
+    eventually(lambda: backend.probe(1, 1).monitored)
+    assert lives(alive.job)
+    backend.say(1, 1, "still heard")
+    log_has(backend, spec, "gq: still heard")
+    (tmp_path / "go").touch()
+    probe = ended(backend, spec)
+    assert (probe.exit_status, probe.lost) in ((5, False), (None, True))
+    assert probe.exit_status == 5 or backend.containment == "systemd"  # where init, not the daemon, inherits the job
 
 
 def test_uses_counts_processor_files_and_network_of_children_too(backend: LocalBackend, tmp_path: Path) -> None:
@@ -258,7 +276,7 @@ def test_remove_deletes_only_what_has_ended(backend: LocalBackend, tmp_path: Pat
     assert refused.value.code is ErrorCode.CONFLICT
     backend.stop(1, 1, order(grace_s=0))
     ended(backend, spec)
-    make_deep(run_dir(backend, spec) / "user", 1500)  # deeper than Python recurses
+    make_deep(run_dir(backend, spec) / "user", 1100)  # deeper than Python recurses
     backend.remove(1, 1)
     assert not run_dir(backend, spec).exists()
     assert backend.probe(1, 1).state is ProbeState.ABSENT

@@ -174,3 +174,10 @@ def test_who_is_leaving_already_makes_room() -> None:
     """The neighbour of 22 GiB is being stopped: what stays fits."""
     leaving = running(2, 22 * GIB, user="ben", stop=CANCEL, state=JobState.STOPPING)
     assert decide([running(1, 8 * GIB), leaving], MEASURED)[1] == []
+
+
+def test_two_looks_within_one_second_are_one_sample() -> None:
+    world = snapshot()
+    assert decide([running(1, 8 * GIB)], MEASURED, then={"over_at": world.now}) == ([], [])
+    charges, _ = decide([running(1, 8 * GIB)], MEASURED, then={"over_at": world.now - 1})
+    assert [charge.over_samples for charge in charges] == [2]

@@ -33,7 +33,9 @@ CASES = {
             "reserved by PyTorch "
             "but unallocated."
         ),
-        TorchMessage(1024, 31744, 0, 26624, 1024, None, 28672, ((12, 1024), (13, 2048))),
+        TorchMessage(
+            1024, 31744, 0, 26624, 1024, None, 28672, ((12, 1024), (13, 2048)), knows_expandable_segments=True
+        ),
     ),
     "nonsense": (
         (

@@ -1,5 +1,5 @@
-"""configs/lab-32g.toml on a 32 GB card, borrowing off (Q1, Q3, Q8): nobody trains with more than 20 GiB, nobody trains
-in the last 10 GiB of the card, a light job starts there at once; an admin changes that without a restart."""
+"""configs/lab-32g.toml on a 32 GB card, borrowing off (Q1, Q3, Q8): nobody trains with more than 20 GiB, nobody
+trains in the last 10 GiB of the card, a light job starts there at once; an admin changes that without a restart."""
 
 import json
 import secrets

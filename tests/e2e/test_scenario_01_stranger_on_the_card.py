@@ -1,7 +1,8 @@
 """Scenario 1, a stranger on the card (F1, M3): a process started by hand holds 21 GiB of a 32 GB card. A job of 22
 GiB waits, saying which process that is, whose, and how much it holds, and starts once that VRAM is free."""
 
-import getpass
+import os
+import pwd
 
 import pytest
 
@@ -11,7 +12,7 @@ pytestmark = pytest.mark.e2e
 
 
 def test_a_job_waits_for_a_stranger_by_name_and_starts_once_its_vram_is_free(node: Node) -> None:
-    me = getpass.getuser()
+    me = pwd.getpwuid(os.geteuid()).pw_name
     stranger = node.stranger("21G", "--seconds", "1h")
     try:
         node.until(lambda: node.card()["strangers"], "the stranger is seen")

@@ -1,7 +1,8 @@
 """Scenario 2, declared small, used big (O1): a job declares 8 GiB, and its process tree comes to hold 14.2 GiB of a
 card that others have been promised. That job is stopped, "declared 8.0, used 14.2", and none of its neighbours."""
 
-import getpass
+import os
+import pwd
 import time
 from collections.abc import Callable
 
@@ -14,7 +15,7 @@ pytestmark = pytest.mark.e2e
 SHARED_LOGIN = f"""
 [daemon]
 sample = "1s"
-shared_logins = ["{getpass.getuser()}"]
+shared_logins = ["{pwd.getpwuid(os.geteuid()).pw_name}"]
 [overuse]
 grace = "2s"
 """

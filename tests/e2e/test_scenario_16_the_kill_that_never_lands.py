@@ -3,7 +3,6 @@ grace. One that survives even that, as in a frozen cgroup v1 freezer, keeps its 
 until it is gone."""
 
 import json
-import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,7 +35,6 @@ def test_who_ignores_the_signal_is_killed_when_its_grace_is_over(node: Node) -> 
 
 
 @pytest.mark.root
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can freeze a process so that SIGKILL does not reach it")
 def test_who_survives_the_kill_keeps_its_vram_charged_and_its_card_flagged(node: Node, open_path: Path) -> None:
     job = node.simjob("20G", "--seconds", "1h", options=["--vram", "20G", "--grace", "1s"])
     node.until(lambda: node.card()["used_mib"] == 20 * 1024, "it holds its VRAM")

@@ -10,8 +10,19 @@ from typing import Any, TypeVar
 
 from gpuqueue.backends.local import LocalBackend
 from gpuqueue.core.readings import Probe, ProbeState
-from gpuqueue.wire.procfs import ProcessIdentity, lives
-from gpuqueue.wire.rundir import ALIVE, EXIT, LOG, SPEC, USER_DIR, Alive, Spec, StopOrder, read_record
+from gpuqueue.wire.procfs import lives
+from gpuqueue.wire.rundir import (
+    ALIVE,
+    EXIT,
+    LOG,
+    SPEC,
+    USER_DIR,
+    Alive,
+    ProcessIdentity,
+    Spec,
+    StopOrder,
+    read_record,
+)
 
 T = TypeVar("T")
 PATH = os.environ["PATH"]
@@ -51,7 +62,7 @@ def a_spec(cwd: Path, *argv: str, **changes: Any) -> Spec:
     return Spec(**(values | changes))
 
 
-def eventually(ask: Callable[[], T], within_s: float = 20.0) -> T:
+def eventually(ask: Callable[[], T | None], within_s: float = 20.0) -> T:
     """The first true answer; fails with the last one when there is none in time."""
     deadline = time.monotonic() + within_s
     while not (answer := ask()):

@@ -31,13 +31,9 @@ def main():
         optim="paged_adamw_8bit",
         bf16=True,
     )
-    lora = LoraConfig(
-        r=32, lora_alpha=32, lora_dropout=0.05, target_modules="all-linear", task_type="CAUSAL_LM"
-    )
+    lora = LoraConfig(r=32, lora_alpha=32, lora_dropout=0.05, target_modules="all-linear", task_type="CAUSAL_LM")
     data = load_dataset("json", data_files="notes.jsonl", split="train")
-    SFTTrainer(
-        model=model, args=arguments, train_dataset=data, processing_class=tokenizer, peft_config=lora
-    ).train()
+    SFTTrainer(model=model, args=arguments, train_dataset=data, processing_class=tokenizer, peft_config=lora).train()
 
 
 if __name__ == "__main__":

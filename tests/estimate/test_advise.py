@@ -1,0 +1,84 @@
+"""Verdicts, the changes that make a run fit, and what a card of 32 GB holds."""
+
+import pytest
+
+from gpuqueue.estimate.advise import DOES_NOT_FIT, FITS, TIGHT, advise, verdict
+from gpuqueue.estimate.budget import METHODS, MODELS, Cell, budget
+from gpuqueue.estimate.catalogue import find
+from gpuqueue.estimate.estimate import estimate
+from gpuqueue.estimate.run import Run
+
+CARD_MIB = 32607
+
+
+def test_the_verdict_follows_the_interval() -> None:
+    found = estimate(Run(find("Qwen2.5-7B")))
+    assert verdict(found, found.occupied_high_mib) == FITS
+    assert verdict(found, found.occupied_high_mib - 1) == TIGHT
+    assert verdict(found, found.needed_mib - 1) == DOES_NOT_FIT
+
+
+def test_a_run_that_fits_needs_no_advice() -> None:
+    assert advise(Run(find("Qwen2.5-0.5B")), CARD_MIB) == ()
+
+
+def test_a_fused_loss_alone_is_advised_where_it_is_enough() -> None:
+    (change,) = advise(Run(find("Llama-3.1-8B"), batch=4), CARD_MIB)
+    assert "never writes the logits" in change.what
+    assert change.verdict == FITS
+    assert change.saves_mib > 8000
+
+
+def test_advice_ends_in_a_run_that_fits_and_every_step_of_it_is_needed() -> None:
+    run = Run(find("Qwen2.5-14B"), batch=8, checkpointing=False)
+    changes = advise(run, CARD_MIB)
+    assert changes[-1].verdict == FITS
+    assert all(change.verdict != FITS for change in changes[:-1])
+    assert all(change.saves_mib > 0 and change.costs for change in changes)
+    assert estimate(changes[-1].run).occupied_mib == changes[-1].occupied_mib
+
+
+def test_advice_says_when_nothing_is_enough() -> None:
+    changes = advise(Run(find("Llama-3.1-70B")), CARD_MIB)
+    assert changes
+    assert changes[-1].verdict != FITS
+
+
+def test_serving_is_advised_a_4_bit_model_before_a_smaller_cache() -> None:
+    changes = advise(Run(find("Qwen2.5-32B"), method="inference", new_tokens=4096), CARD_MIB)
+    assert "4-bit" in changes[0].what
+
+
+@pytest.fixture(scope="module")
+def cells() -> dict[tuple[str, str], Cell]:
+    return {(cell.model, cell.method): cell for cell in budget(CARD_MIB)}
+
+
+def test_the_budget_has_a_cell_for_every_model_and_method(cells: dict[tuple[str, str], Cell]) -> None:
+    assert set(cells) == {(model, method) for model in MODELS for method in METHODS}
+
+
+def test_seven_billion_in_bf16_lora_train_on_four_rows_of_2048() -> None:
+    run = Run(find("Qwen2.5-7B"), batch=4, seq_len=2048, attention="flash", loss="linear")
+    assert verdict(estimate(run), CARD_MIB) == FITS
+
+
+def test_fourteen_billion_in_bf16_lora_are_on_the_edge(cells: dict[tuple[str, str], Cell]) -> None:
+    assert cells["Qwen2.5-14B", "LoRA"].verdict == DOES_NOT_FIT
+    assert cells["Qwen2.5-14B", "LoRA fused"].verdict == TIGHT
+
+
+def test_fourteen_and_thirty_two_billion_fit_in_nf4_the_latter_short(cells: dict[tuple[str, str], Cell]) -> None:
+    assert cells["Qwen2.5-14B", "QLoRA"].verdict == FITS
+    assert cells["Qwen2.5-32B", "QLoRA fused"].verdict == FITS
+    assert 2048 <= cells["Qwen2.5-32B", "QLoRA"].longest < cells["Qwen2.5-14B", "QLoRA"].longest
+
+
+def test_seventy_billion_fit_by_no_method(cells: dict[tuple[str, str], Cell]) -> None:
+    assert {cell.longest for (model, _), cell in cells.items() if model == "Llama-3.1-70B"} == {0}
+
+
+def test_the_longest_sequence_is_the_last_one_that_fits(cells: dict[tuple[str, str], Cell]) -> None:
+    longest = cells["Qwen2.5-7B", "LoRA"].longest
+    run = Run(find("Qwen2.5-7B"), attention="flash", seq_len=longest)
+    assert estimate(run).occupied_mib <= CARD_MIB < estimate(run._replace(seq_len=longest + 256)).occupied_mib
