@@ -13,8 +13,9 @@ from gpuqueue.wire.errors import GpuqueueError
 from gpuqueue.wire.jobs import SubmitRequest, to_json
 from gpuqueue.wire.states import JobClass, RestartMode
 from gq import client, surroundings
-from gq.arguments import Duration, Indexes, Signal, Size, json_option
+from gq.arguments import AUTO, Claim, Duration, Indexes, Signal, Size, json_option
 from gq.exits import DONE, INTERRUPTED, TROUBLE, usage
+from gq.foresee import Foreseen, foresee
 from gq.headers import header_lines
 from gq.terminal import complain, plain, print_json
 from gq.words import claim_words
@@ -38,7 +39,12 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
     """What a job may ask for, on the command line and in `#GQ` lines."""
     for option in reversed(
         [
-            click.option("--vram", type=Size(), metavar="SIZE", help="VRAM on each card, for example 22G. 0: no card."),
+            click.option(
+                "--vram",
+                type=Claim(),
+                metavar="SIZE|auto",
+                help="VRAM on each card, for example 22G. 0: no card. auto: what earlier runs of it took.",
+            ),
             click.option(
                 "--class", "job_class", type=click.Choice([c.value for c in JobClass]), help="train (default) or light."
             ),
@@ -121,9 +127,13 @@ def _request(ctx: click.Context, words: list[str], asked: dict[str, Any]) -> Sub
         for number, word in enumerate(words, start=1):
             surroundings.utf8(word, f"argument {number} of the script")
     _check(asked)
+    foreseen = foresee(script, script_name, words) if asked["vram"] else Foreseen()
     return SubmitRequest(
         idempotency_key=os.urandom(16).hex(),
-        vram_mib=asked["vram"],
+        vram_mib=0 if asked["vram"] == AUTO else asked["vram"],
+        vram_auto=asked["vram"] == AUTO,
+        model=foreseen.model,
+        estimate=foreseen.estimate,
         command=words,
         cwd=surroundings.directory(),
         env=surroundings.environment(),
@@ -185,7 +195,10 @@ def _allowed(name: str, context: click.Context) -> Any:
 def _check(asked: dict[str, Any]) -> None:
     """What options say about each other."""
     if asked["vram"] is None:
-        raise usage("how much VRAM does it need? --vram is missing", "`gq estimate` works it out; then --vram 22G")
+        raise usage(
+            "how much VRAM does it need? --vram is missing",
+            "`gq estimate` works it out; then --vram 22G, or --vram auto",
+        )
     if asked["light"] and asked["job_class"] == JobClass.TRAIN:
         raise usage("--light and --class train exclude each other")
     if asked["vram"] == 0 and (asked["gpus"] or asked["gpu"] or asked["gpu_type"] or asked["exclusive"]):

@@ -27,6 +27,7 @@ SECTIONS: dict[str, tuple[Verb, ...]] = {
         Verb("cancel", "Cancel jobs."),
         Verb("requeue", "Stop a job and put it back in the queue."),
         Verb("keep", "Give a job more time."),
+        Verb("history", "What past runs claimed and took; --csv exports it."),
     ),
     "The node": (
         Verb("gpus", "Each card: who holds what, and who is a stranger."),
