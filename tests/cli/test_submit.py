@@ -110,7 +110,7 @@ def test_later_header_lines_win_over_earlier_ones(gq: Gq, sent: Callable[..., di
 def test_every_option_reaches_its_field(gq: Gq, sent: Callable[..., dict[str, Any]]) -> None:
     words = """--vram 1.5G --light --name n --gpus 2 --gpu-type A100 --gpu 1,0 --exclusive --time 8h --signal usr1
         --grace 0 --mem 32G --cpus 4 --interactive --no-borrow --restart always --checkpoint-dir out
-        --checkpoint-command ls --resume latest --resume-arg --from={checkpoint} --grow --account lab
+        --checkpoint-command ls --resume latest --resume-arg --from={checkpoint} --grow --cap --account lab
         --as bob -- true"""
     request = sent(*words.split())
     expected = {
@@ -134,6 +134,7 @@ def test_every_option_reaches_its_field(gq: Gq, sent: Callable[..., dict[str, An
         "resume": "latest",
         "resume_arg": "--from={checkpoint}",
         "grow": True,
+        "cap": True,
         "account": "lab",
         "as_user": "bob",
     }
