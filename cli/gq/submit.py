@@ -71,6 +71,7 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
             ),
             click.option("--resume-arg", metavar="ARG", help="Appended to resume, e.g. '--resume={checkpoint}'."),
             click.option("--grow", is_flag=True, help="Out of VRAM: once more, with what it turned out to need."),
+            click.option("--cap", is_flag=True, help="Its own framework is told the claim, and fails instead of others."),
             click.option("--account", metavar="NAME", help="Whose quota, where a login is shared (or GQ_ACCOUNT)."),
         ]
     ):
@@ -158,6 +159,7 @@ def _request(ctx: click.Context, words: list[str], asked: dict[str, Any]) -> Sub
         resume=_resume(asked),
         resume_arg=asked["resume_arg"],
         grow=asked["grow"],
+        cap=asked["cap"],
         account=asked["account"] or os.environ.get("GQ_ACCOUNT") or None,
         as_user=asked["as_user"],
     )

@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 
 from gpuqueue.core.decisions import Charge, Finish, Start, Stop, Supervision, Warn
 from gpuqueue.core.limits import ran_s
@@ -89,6 +90,7 @@ def launch(engine: Engine, job: Job, attempt: Attempt) -> None:
         pin=engine.settings.policy.place.pin,
         log_cap_bytes=engine.settings.log_cap_mib * 1024 * 1024,
         card_environment=engine.cards.job_environment(),
+        report=Path(engine.backend.log_path(job.id, attempt.number)).with_name("report.json"),
     )
     try:
         engine.backend.start(spec)

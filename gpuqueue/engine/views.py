@@ -163,6 +163,7 @@ def _settings(job: Job, request: SubmitRequest) -> dict[str, str]:
         "cpus": str(request.cpus) if request.cpus else None,
         "interactive": "yes" if ask.interactive else None,
         "grow": "yes" if ask.grow else None,
+        "cap": "yes" if request.cap else None,
         "kept": f"{format_seconds(job.extra_s)} longer" if job.extra_s else None,
     }
     return settings | {label: value for label, value in optional.items() if value}
