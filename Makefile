@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WORKERS ?= auto
-STRICT := gpuqueue/core gpuqueue/wire gpuqueue/engine gpuqueue/shim gpuqueue/checkpoints gpuqueue/estimate gpuqueue/diagnose
+STRICT := gpuqueue/core gpuqueue/wire gpuqueue/engine gpuqueue/shim gpuqueue/hook gpuqueue/checkpoints gpuqueue/estimate gpuqueue/diagnose
 
 .PHONY: help demo test fast check format crash fuzz test-ml bench lock clean
 

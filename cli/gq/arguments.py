@@ -4,6 +4,8 @@ import click
 
 from gpuqueue.wire.units import parse_mib, parse_seconds
 
+AUTO = -1  # no size
+
 
 class Size(click.ParamType):  # type: ignore[type-arg]
     """`22G` as whole MiB (M1)."""
@@ -17,6 +19,13 @@ class Size(click.ParamType):  # type: ignore[type-arg]
             return parse_mib(str(value))
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+class Claim(Size):
+    """A size, or `auto`: the daemon decides (`AUTO`)."""
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        return AUTO if value in ("auto", AUTO) else super().convert(value, param, ctx)
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gq import here
 from gq.arguments import Size
 
 if TYPE_CHECKING:
@@ -18,13 +19,9 @@ if TYPE_CHECKING:
     from gpuqueue.estimate.reading import Reading
     from gpuqueue.estimate.run import Run
     from gpuqueue.estimate.shapes import ModelShape
+    from gpuqueue.wire.jobs import CalibrationView
 
 DEFAULT_CARD_MIB = 32607
-
-
-def node_limits() -> tuple[list[int], int | None] | None:
-    """This node's cards and this user's quota in MiB, from the daemon; None where none answers."""
-    return None
 
 
 def _choice(*names: str) -> click.Choice[str]:
@@ -98,16 +95,17 @@ def command(
 
     needed is a lower bound; will occupy is what the card will show as used.
     """
-    limits = node_limits()
-    cards = cards or tuple(limits[0] if limits else ())
-    quota = quota or (limits[1] if limits else None)
+    node = here.node()
+    if node is not None:
+        cards, quota = cards or node.cards_mib, quota or node.quota_mib
     try:
         if budget:
             _print_budget(cards[0] if cards else DEFAULT_CARD_MIB, options["context_mib"], as_json)
             return
         reading = _read(source) if source else None
         run = _run(model, reading, options, cards)
-        _print_estimate(run, reading, cards, quota, explain, as_json)
+        calibration = here.calibration(run.shape.name) if node is not None else None
+        _print_estimate(run, reading, cards, quota, calibration, explain, as_json)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
 
@@ -122,13 +120,19 @@ def _read(source: str) -> Reading:
 
 def _run(model: str | None, reading: Reading | None, options: dict[str, Any], cards: tuple[int, ...]) -> Run:
     """The Run of the command line over the file over the model's own files over the defaults."""
-    from gpuqueue.estimate.run import Run
-
     name = model or (reading.model if reading else None)
     if name is None:
         raise click.UsageError("say which model: gq estimate Qwen2.5-7B, or a directory, or --from FILE that names it")
-    shape, stored = _shape(name)
-    fields = dict(stored) | (reading.fields if reading else {}) | _given(options)
+    return run_of(name, (reading.fields if reading else {}) | _given(options), cards)
+
+
+def run_of(model: str, chosen: dict[str, Any], cards: tuple[int, ...] = ()) -> Run:
+    """The run of a model by name or path with what was chosen, over what its own files say. Raises ValueError where
+    there is no such model."""
+    from gpuqueue.estimate.run import Run
+
+    shape, stored = _shape(model)
+    fields = stored | chosen
     if fields.get("method") == "qlora" and fields.get("weights", "bf16") in ("bf16", "fp16", "fp32"):
         fields["weights"] = "nf4"
     if fields.get("method", "lora") == "lora" and fields.get("weights") in (
@@ -181,7 +185,13 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print_estimate(
-    run: Run, reading: Reading | None, cards: tuple[int, ...], quota: int | None, explain: bool, as_json: bool
+    run: Run,
+    reading: Reading | None,
+    cards: tuple[int, ...],
+    quota: int | None,
+    calibration: CalibrationView | None,
+    explain: bool,
+    as_json: bool,
 ) -> None:
     from gpuqueue.estimate.advise import FITS, advise, verdict
     from gpuqueue.estimate.estimate import estimate
@@ -194,7 +204,9 @@ def _print_estimate(
     if as_json:
         import json
 
-        click.echo(json.dumps(_as_json(run, found, reading, verdicts, changes), indent=2))
+        click.echo(
+            json.dumps(_as_json(run, found, reading, verdicts, changes) | {"calibration": calibration}, indent=2)
+        )
         return
     if reading:
         _print_reading(reading)
@@ -208,6 +220,8 @@ def _print_estimate(
         f"will occupy  {found.occupied_mib:>8} MiB   "
         f"most likely {found.occupied_low_mib} to {found.occupied_high_mib} MiB"
     )
+    if calibration:
+        click.echo(here.calibration_line(calibration, found.occupied_mib))
     for name, _, said in verdicts:
         click.echo(f"{said} the {name}" if said == FITS else f"{said}: {name}")
     for change in changes:

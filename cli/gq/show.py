@@ -7,6 +7,7 @@ import click
 from gpuqueue.wire.units import format_mib, format_seconds
 from gq import client
 from gq.arguments import job_argument, json_option
+from gq.curves import curve_lines, estimate_lines
 from gq.terminal import Cell, Column, Screen, clip, plain, print_json, screen, table, wrapped
 from gq.words import STATE_COLOURS, ago_words, at_words, cards_words, claim_words, doing, gib
 
@@ -41,6 +42,7 @@ def page(detail: "JobDetail", on: Screen) -> list[str]:
         lines += ["", on.paint("as submitted", "dim"), *_labelled(list(detail.settings.items()), on)]
     if detail.attempts:
         lines += ["", *attempt_lines(detail.attempts, on), *diagnosis_lines(detail.attempts, on)]
+        lines += _vram(detail, on)
     if detail.events:
         lines += ["", on.paint("what happened", "dim"), *(_event(event, on) for event in detail.events)]
     return lines
@@ -128,6 +130,16 @@ def diagnosis_lines(attempts: "list[AttemptView]", on: Screen) -> list[str]:
         heading = on.paint(f"why try {', '.join(map(str, numbers))} failed", "dim")
         lines += ["", heading, *_labelled([fact for fact in facts if fact[1]], on)]
     return lines
+
+
+def _vram(detail: "JobDetail", on: Screen) -> list[str]:
+    """The VRAM of the newest attempt: its curve, and how it compares with the estimate."""
+    newest = detail.attempts[-1]
+    curve = curve_lines(newest, on)
+    if curve:
+        curve = ["", on.paint(f"VRAM of try {newest.number}", "dim"), *curve]
+    compared = estimate_lines(detail.estimate, newest, on)
+    return [*curve, *(["", *compared] if compared else [])]
 
 
 def _event(event: "EventView", on: Screen) -> str:

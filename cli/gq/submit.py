@@ -13,13 +13,14 @@ from gpuqueue.wire.errors import GpuqueueError
 from gpuqueue.wire.jobs import SubmitRequest, to_json
 from gpuqueue.wire.states import JobClass, RestartMode
 from gq import client, surroundings
-from gq.arguments import Duration, Indexes, Signal, Size, json_option
+from gq.arguments import AUTO, Claim, Duration, Indexes, Signal, Size, json_option
 from gq.exits import DONE, INTERRUPTED, TROUBLE, usage
+from gq.foresee import Foreseen, foresee
 from gq.headers import header_lines
 from gq.terminal import complain, plain, print_json
 from gq.words import claim_words
 
-NOT_IN_SCRIPTS = frozenset({"attach", "quiet", "as_json", "as_user", "help"})
+NOT_IN_SCRIPTS = frozenset({"attach", "quiet", "as_json", "as_user", "help", "steps", "minutes", "go_on"})
 DASHED = "gq.dashed"  # in the context: whether the words came after --
 
 
@@ -34,11 +35,16 @@ class Submit(click.Command):
         return rest
 
 
-def _options(function: Callable[..., Any]) -> Callable[..., Any]:
+def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """What a job may ask for, on the command line and in `#GQ` lines."""
     for option in reversed(
         [
-            click.option("--vram", type=Size(), metavar="SIZE", help="VRAM on each card, for example 22G. 0: no card."),
+            click.option(
+                "--vram",
+                type=Claim(),
+                metavar="SIZE|auto",
+                help="VRAM on each card, for example 22G. 0: no card. auto: what earlier runs of it took.",
+            ),
             click.option(
                 "--class", "job_class", type=click.Choice([c.value for c in JobClass]), help="train (default) or light."
             ),
@@ -65,6 +71,9 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
             ),
             click.option("--resume-arg", metavar="ARG", help="Appended to resume, e.g. '--resume={checkpoint}'."),
             click.option("--grow", is_flag=True, help="Out of VRAM: once more, with what it turned out to need."),
+            click.option(
+                "--cap", is_flag=True, help="Its own framework is told the claim, and fails instead of others."
+            ),
             click.option("--account", metavar="NAME", help="Whose quota, where a login is shared (or GQ_ACCOUNT)."),
         ]
     ):
@@ -78,7 +87,7 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
     context_settings={"allow_interspersed_args": False},
     options_metavar="[OPTIONS]",
 )
-@_options
+@job_options
 @click.option("--as", "as_user", metavar="USER", help="For this user (admins; it is recorded).")
 @click.option("--attach", "-a", is_flag=True, help="Follow its log, and exit as the job does.")
 @click.option("--quiet", "-q", is_flag=True, help="Print the job's id, nothing else.")
@@ -96,7 +105,7 @@ def command(
         raise usage("nothing to run", "gq submit --vram 22G train.sh, or: gq submit --vram 22G -- python train.py")
     if attach and as_json:
         raise usage("--attach prints the job's log: --json does not go with it")
-    request = _request(ctx, list(words), asked)
+    request = request_of(ctx, list(words), asked)
     try:
         submitted = client.ask_again("POST", "/v1/jobs", to_json(request))
     except GpuqueueError as error:
@@ -108,7 +117,7 @@ def command(
     return _attached(submitted.job.id) if attach else DONE
 
 
-def _request(ctx: click.Context, words: list[str], asked: dict[str, Any]) -> SubmitRequest:
+def request_of(ctx: click.Context, words: list[str], asked: dict[str, Any]) -> SubmitRequest:
     """The job as asked for. Raises a usage error for everything that can be seen to be wrong from here."""
     script = script_name = None
     if ctx.meta[DASHED]:
@@ -120,9 +129,13 @@ def _request(ctx: click.Context, words: list[str], asked: dict[str, Any]) -> Sub
         for number, word in enumerate(words, start=1):
             surroundings.utf8(word, f"argument {number} of the script")
     _check(asked)
+    foreseen = foresee(script, script_name, words) if asked["vram"] else Foreseen()
     return SubmitRequest(
         idempotency_key=os.urandom(16).hex(),
-        vram_mib=asked["vram"],
+        vram_mib=0 if asked["vram"] == AUTO else asked["vram"],
+        vram_auto=asked["vram"] == AUTO,
+        model=foreseen.model,
+        estimate=foreseen.estimate,
         command=words,
         cwd=surroundings.directory(),
         env=surroundings.environment(),
@@ -148,6 +161,7 @@ def _request(ctx: click.Context, words: list[str], asked: dict[str, Any]) -> Sub
         resume=_resume(asked),
         resume_arg=asked["resume_arg"],
         grow=asked["grow"],
+        cap=asked["cap"],
         account=asked["account"] or os.environ.get("GQ_ACCOUNT") or None,
         as_user=asked["as_user"],
     )
@@ -183,7 +197,10 @@ def _allowed(name: str, context: click.Context) -> Any:
 def _check(asked: dict[str, Any]) -> None:
     """What options say about each other."""
     if asked["vram"] is None:
-        raise usage("how much VRAM does it need? --vram is missing", "`gq estimate` works it out; then --vram 22G")
+        raise usage(
+            "how much VRAM does it need? --vram is missing",
+            "`gq estimate` works it out; then --vram 22G, or --vram auto",
+        )
     if asked["light"] and asked["job_class"] == JobClass.TRAIN:
         raise usage("--light and --class train exclude each other")
     if asked["vram"] == 0 and (asked["gpus"] or asked["gpu"] or asked["gpu_type"] or asked["exclusive"]):

@@ -15,8 +15,11 @@ OUTER_JOB = frozenset(
     {
         "GQ_ATTEMPT",
         "GQ_ATTEMPT_MARKER",
+        "GQ_CAP_ENV",
+        "GQ_CAP_MIB",
         "GQ_CHECKPOINT_DIR",
         "GQ_JOB_ID",
+        "GQ_REPORT",
         "GQ_RESTART_COUNT",
         "GQ_RESUME_FROM",
         "GQ_SUBMIT_DIR",
@@ -28,7 +31,8 @@ OUTER_JOB = frozenset(
 def environment() -> dict[str, str]:
     """The shell's environment for the job (J1). Bytes that are not UTF-8 are kept as Python keeps them, as
     lone surrogates (PEP 383), which JSON carries as escapes and the shim turns back into the same bytes."""
-    return {name: value for name, value in os.environ.items() if name not in OUTER_JOB}
+    outer = OUTER_JOB.union(os.environ.get("GQ_CAP_ENV", "").split())  # an outer job's cap is not this one's
+    return {name: value for name, value in os.environ.items() if name not in outer}
 
 
 def directory() -> str:

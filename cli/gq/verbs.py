@@ -19,6 +19,7 @@ class Verb(NamedTuple):
 SECTIONS: dict[str, tuple[Verb, ...]] = {
     "Jobs": (
         Verb("submit", "Put a script or a command in the queue."),
+        Verb("probe", "Run the first steps, and say what to claim."),
         Verb("status", "The cards and the queue (also plain `gq`)."),
         Verb("why", "Why a job waits, or how it ended, in one line."),
         Verb("show", "All about one job."),
@@ -27,6 +28,7 @@ SECTIONS: dict[str, tuple[Verb, ...]] = {
         Verb("cancel", "Cancel jobs."),
         Verb("requeue", "Stop a job and put it back in the queue."),
         Verb("keep", "Give a job more time."),
+        Verb("history", "What past runs claimed and took; --csv exports it."),
     ),
     "The node": (
         Verb("gpus", "Each card: who holds what, and who is a stranger."),

@@ -4,7 +4,7 @@ from fastapi import Depends, FastAPI
 
 from gpuqueue.api import problems
 from gpuqueue.api.limits import BodyLimit
-from gpuqueue.api.routes import cards, events, jobs, node, quotas
+from gpuqueue.api.routes import cards, events, history, jobs, node, quotas
 from gpuqueue.api.unknown import nothing_unknown
 from gpuqueue.engine.engine import Engine
 from gpuqueue.version import __version__
@@ -25,6 +25,6 @@ def build_app(engine: Engine) -> FastAPI:
     app.state.engine = engine
     app.add_middleware(BodyLimit)
     problems.install(app)
-    for noun in (jobs, cards, quotas, events, node):
+    for noun in (jobs, history, cards, quotas, events, node):
         app.include_router(noun.router)
     return app

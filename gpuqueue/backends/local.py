@@ -14,12 +14,13 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from gpuqueue.backends import logs
+from gpuqueue.backends import logs, reports
 from gpuqueue.backends.launcher import AUTO, Key, Launcher
 from gpuqueue.backends.usage import Usage
 from gpuqueue.backends.wakeups import Wakeups
 from gpuqueue.core.readings import Probe, ProbeState, ProcessUse
 from gpuqueue.wire.errors import ErrorCode, GpuqueueError
+from gpuqueue.wire.jobs import TorchPeak
 from gpuqueue.wire.procfs import Process, Traces, all_processes, boot_id, find, identify, lives, send_signal
 from gpuqueue.wire.rundir import (
     ALIVE,
@@ -145,6 +146,9 @@ class LocalBackend:
 
     def read_log(self, job_id: int, attempt: int, offset: int, limit: int) -> tuple[bytes, int, int]:
         return logs.read_log(self._run_dir(job_id, attempt), offset, limit)
+
+    def torch_peak(self, job_id: int, attempt: int) -> TorchPeak | None:
+        return reports.torch_peak(self._run_dir(job_id, attempt))
 
     def attempts(self) -> list[Key]:
         found = []

@@ -1,14 +1,11 @@
-"""Reading a job's log without trusting its owner: no link is followed, nothing but the owner's regular file is read."""
+"""Reading a job's log, without trusting its owner, and across what was cut out of it."""
 
-import errno
 import os
-import stat
 from pathlib import Path
 
+from gpuqueue.backends.owned import open_owned
 from gpuqueue.wire.errors import ErrorCode, GpuqueueError
 from gpuqueue.wire.rundir import LOG, USER_DIR
-
-_NO_FILE = {errno.ELOOP, errno.ENXIO, errno.ENODEV}  # a link, a socket, a device that is not there
 
 
 def read_log(run_dir: Path, offset: int, limit: int) -> tuple[bytes, int, int]:
@@ -26,7 +23,7 @@ def read_log(run_dir: Path, offset: int, limit: int) -> tuple[bytes, int, int]:
 
 
 def _read(run_dir: Path, offset: int, limit: int) -> tuple[bytes, int, int]:
-    descriptor = _open(run_dir)
+    descriptor = open_owned(run_dir, LOG)
     try:
         size = os.fstat(descriptor).st_size
         offset = offset if offset >= 0 else max(size + offset, 0)
@@ -40,30 +37,6 @@ def _read(run_dir: Path, offset: int, limit: int) -> tuple[bytes, int, int]:
         return (gap + os.pread(descriptor, min(limit, end - data), data))[:limit], first, size
     finally:
         os.close(descriptor)
-
-
-def _open(run_dir: Path) -> int:
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-    directory = os.open(run_dir / USER_DIR, flags | os.O_DIRECTORY)
-    try:
-        owner = os.fstat(directory).st_uid
-        descriptor = os.open(LOG, flags | os.O_NONBLOCK, dir_fd=directory)
-    except OSError as error:
-        if error.errno in _NO_FILE:
-            raise _not_a_log(run_dir) from error
-        raise
-    finally:
-        os.close(directory)
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode) or status.st_uid != owner:
-        os.close(descriptor)
-        raise _not_a_log(run_dir)
-    return descriptor
-
-
-def _not_a_log(run_dir: Path) -> GpuqueueError:
-    path = run_dir / USER_DIR / LOG
-    return GpuqueueError(ErrorCode.NOT_PERMITTED, f"{path} is not a plain file of the job's owner: it is not read")
 
 
 def _seek(descriptor: int, position: int, how: int, size: int) -> int:

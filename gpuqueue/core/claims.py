@@ -94,7 +94,9 @@ def from_estimate(estimate_mib: int, correction: Correction | None, most_mib: in
     margin_mib = max(MARGIN_MIB, expected_mib * percent // 100)
     mib = _within(_rounded(expected_mib + margin_mib), expected_mib, most_mib)
     said = f", {correction}" if correction else ", of which no run has told yet how near it is"
-    return Claim(mib=mib, why=f"{format_mib(mib)} claimed: no run of it yet; estimated {format_mib(estimate_mib)}{said}")
+    return Claim(
+        mib=mib, why=f"{format_mib(mib)} claimed: no run of it yet; estimated {format_mib(estimate_mib)}{said}"
+    )
 
 
 def _rounded(mib: int) -> int:
@@ -113,7 +115,7 @@ def remark(
     asked = f"you ask for {format_mib(claim_mib)}"
     if found is not None:
         if claim_mib < found.peak_mib:
-            return f"{found}; {asked}: it will be stopped when a neighbour needs what it takes beyond that"
+            return f"{found}; {asked}: it may be stopped when a neighbour needs the difference"
         return f"{found}; {asked}" if _far_above(claim_mib, from_history(found, None).mib) else None
     if estimate_mib is None:
         return None

@@ -14,6 +14,7 @@ from gpuqueue.wire.errors import GpuqueueError
 log = logging.getLogger(__name__)
 
 BACKUPS_KEPT = 7
+HISTORY_DAYS = 3 * 365  # what runs took is worth more than their logs, and smaller
 GRACE_S = 12 * 3600  # a node that was off at night does it when it is back
 
 
@@ -34,6 +35,7 @@ async def retention(engine: Engine) -> None:
         if engine.store.job(job_id) is None:
             with contextlib.suppress(GpuqueueError):
                 engine.backend.remove(job_id, attempt)
+    engine.store.prune_runs(int(time.time()) - HISTORY_DAYS * 86400)
     log.info("retention done", extra={"action": "retention"})
 
 

@@ -43,7 +43,7 @@ _FRAMES: tuple[tuple[Phase, re.Pattern[str]], ...] = (
         re.compile(
             r"in (?:training_step|train_step|_?inner_training_loop|train_one_epoch|train_epoch\w*|train_loop"
             r"|backward|_run_backward|optimizer_step|compute_loss|fit|_fit_impl|train)\b|\.backward\("
-            r"|optimi[sz]er\.step\(|\.training_step\(|\.train\("
+            r"|optimi[sz]er\.step\(|\btrain(?:ing)?_step\(|\.train\("
         ),
     ),
     (

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from gpuqueue.core.cap import allocator_cap_mib
 from gpuqueue.core.model import Attempt, Job
 from gpuqueue.core.readings import NodeReading, Probe, ProcessUse
 from gpuqueue.core.snapshot import Snapshot
@@ -46,11 +47,14 @@ def examine(engine: Engine, job: Job, attempt: Attempt, probe: Probe, reading: N
     # A card read a moment ago may still show processes that are dead by now: they are this attempt's, no strangers.
     own = engine.activity.pids(key) | (uses[key].pids if key in uses else frozenset())
     uses = {**uses, key: ProcessUse(pids=own, cpu_ms=0, io_bytes=0)}
+    request = engine.store.request(job.id)
+    capped = request is not None and request.cap and attempt.cards
     evidence = Evidence(
         log_tail=_tail(engine, attempt),
         exit_status=probe.exit_status,
         signal=probe.signal,
         claim_mib=attempt.claim_mib if attempt.cards else None,
+        cap_mib=allocator_cap_mib(attempt.claim_mib) if capped else None,
         curve=engine.curves.of(attempt),
         neighbours=_neighbours(engine, attempt, reading, uses),
         own_pids=own,

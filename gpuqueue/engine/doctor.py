@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from gpuqueue.engine import cap
 from gpuqueue.engine.engine import Engine
 from gpuqueue.wire.jobs import CheckView
 from gpuqueue.wire.units import format_mib
@@ -47,6 +48,7 @@ def _cards(engine: Engine) -> Iterator[CheckView]:
         elif card.hidden:
             level, text = "warn", f"{text}; {card.notes[0]}"
         yield CheckView(name=f"card {card.index}", level=level, text=text)
+    yield cap.check()
 
 
 def _people(engine: Engine) -> Iterator[CheckView]:

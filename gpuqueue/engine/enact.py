@@ -3,10 +3,10 @@ by the next tick and finished, not repeated."""
 
 import logging
 import secrets
-import signal
 import time
 from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 
 from gpuqueue.core.decisions import Charge, Finish, Start, Stop, Supervision, Warn
 from gpuqueue.core.limits import ran_s
@@ -18,7 +18,7 @@ from gpuqueue.core.snapshot import Snapshot
 from gpuqueue.engine.engine import Engine
 from gpuqueue.engine.launch import build_spec
 from gpuqueue.wire.errors import GpuqueueError
-from gpuqueue.wire.rundir import StopOrder
+from gpuqueue.wire.rundir import REPORT, StopOrder
 from gpuqueue.wire.states import JobState
 from gpuqueue.wire.units import format_mib
 
@@ -90,6 +90,7 @@ def launch(engine: Engine, job: Job, attempt: Attempt) -> None:
         pin=engine.settings.policy.place.pin,
         log_cap_bytes=engine.settings.log_cap_mib * 1024 * 1024,
         card_environment=engine.cards.job_environment(),
+        report=Path(engine.backend.log_path(job.id, attempt.number)).with_name(REPORT),
     )
     try:
         engine.backend.start(spec)
@@ -226,13 +227,6 @@ def finish(engine: Engine, job: Job, attempt: Attempt, decided: Finish, *, ended
 def _has_run(probe: Probe) -> bool:
     """One that ended between two looks was never seen alive."""
     return probe.failed_start is None and (probe.exit_status is not None or probe.signal is not None or probe.lost)
-
-
-def signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def revive(engine: Engine, job: Job, reason: Reason) -> None:

@@ -8,7 +8,7 @@ from gpuqueue.engine.autopsy import Autopsy
 from gpuqueue.engine.callers import Caller
 from gpuqueue.engine.engine import Engine
 from gpuqueue.wire.jobs import RunView
-from gpuqueue.wire.states import JobState, RunState
+from gpuqueue.wire.states import RunState
 
 
 def keep(
@@ -41,13 +41,13 @@ def keep(
 def _state(job: Job, finish: Finish, probe: Probe) -> RunState:
     if finish.state.ended:
         return RunState(finish.state)
-    if job.stop is not None or finish.state is JobState.QUEUED:
+    if job.stop is not None or probe.old_boot:
         return RunState.REQUEUED
     return RunState.SUCCEEDED if probe.exit_status == 0 else RunState.FAILED
 
 
 def listing(engine: Engine, caller: Caller, *, everyone: bool, limit: int, before: int | None) -> list[RunView]:
-    """The caller's own runs, or everybody's, newest first. Commands of others are hidden where the admin says so (A2)."""
+    """The caller's own runs, or everybody's, newest first. Others' commands are hidden where the admin says so (A2)."""
     runs = engine.store.runs(limit, before=before, uid=None if everyone else caller.uid)
     return [_view(run, not engine.settings.hide_commands or caller.admin or run.uid == caller.uid) for run in runs]
 

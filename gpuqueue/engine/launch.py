@@ -10,6 +10,7 @@ from gpuqueue.core.model import Attempt, Job
 from gpuqueue.core.restart import passed_over
 from gpuqueue.core.snapshot import Card
 from gpuqueue.engine.callers import database_groups
+from gpuqueue.engine.cap import cap
 from gpuqueue.wire.jobs import SubmitRequest
 from gpuqueue.wire.rundir import MARKER_ENV, Spec
 
@@ -27,10 +28,14 @@ def build_spec(
     pin: str,
     log_cap_bytes: int,
     card_environment: Mapping[str, str],
+    report: Path,
 ) -> Spec:
-    """Everything the shim needs. `cards` are the attempt's, in the order that the job sees them."""
+    """Everything the shim needs. `cards` are the attempt's, in the order that the job sees them,
+    `report` is where a capped job writes what its framework held."""
     environment, notes = _environment(job, attempt, request, cards, pin)
     environment.update(card_environment)
+    told, said = cap(request, attempt.claim_mib, cards, report)
+    environment.update(told)
     uid, gid, groups = _identity(job)
     first = attempt.number == 1
     return Spec(
@@ -58,7 +63,7 @@ def build_spec(
         resume_latest=request.resume == "latest",
         resume_arg=request.resume_arg,
         first_attempt=first,
-        notes=notes,
+        notes=[*notes, *said],
         mem_mib=request.mem_mib,
         cpus=request.cpus,
     )

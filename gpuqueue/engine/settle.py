@@ -13,7 +13,7 @@ from gpuqueue.core.decisions import Finish
 from gpuqueue.core.model import Attempt, AttemptPhase, Job
 from gpuqueue.core.readings import NodeReading, Probe, ProbeState, ProcessUse
 from gpuqueue.core.reasons import Reason, ReasonCode, sentence
-from gpuqueue.core.restart import AttemptEnd, after_end
+from gpuqueue.core.restart import AttemptEnd, after_end, own_reason
 from gpuqueue.engine import enact, history
 from gpuqueue.engine.autopsy import Autopsy, examine
 from gpuqueue.engine.engine import Engine
@@ -133,7 +133,7 @@ def _ended(
     now = engine.clock.second
     finish = after_end(job, end, engine.settings.policy, now)
     ended_unix = int(probe.ended_unix or time.time())
-    outcome = _outcome(probe, job, autopsy)
+    outcome = _outcome(end, autopsy)
     with engine.store.transaction():
         engine.store.save_attempt(
             replace(
@@ -158,22 +158,14 @@ def _largest_mib(engine: Engine, job: Job) -> int | None:
     return largest_claim_mib(job.ask, account(engine, job.account, cards)[0], cards)
 
 
-def _outcome(probe: Probe, job: Job, autopsy: Autopsy) -> str:
+def _outcome(end: AttemptEnd, autopsy: Autopsy) -> str:
     """How the attempt ended, in one sentence."""
-    if probe.old_boot:
+    if end.old_boot:
         reason = Reason(ReasonCode.REBOOT)
-    elif job.stop is not None:
-        reason = job.stop.reason
-    elif probe.failed_start:
-        reason = Reason(ReasonCode.FAILED_START, {"why": probe.failed_start})
-    elif probe.lost:
-        reason = Reason(ReasonCode.LOST, {"why": "the process that watched it died"})
-    elif probe.signal is not None:
-        reason = Reason(ReasonCode.SIGNALLED, {"signal": enact.signal_name(probe.signal)})
-    elif probe.exit_status:
-        reason = Reason(ReasonCode.EXITED, {"status": probe.exit_status})
+    elif end.stop is not None:
+        reason = end.stop.reason
     else:
-        reason = Reason(ReasonCode.SUCCEEDED)
+        reason = own_reason(end)
     said = sentence(reason)
     return f"{said}: {autopsy.headline}" if autopsy.headline else said
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from gpuqueue.core.admit import refusal
 from gpuqueue.core.model import Ask, Job
 from gpuqueue.core.reasons import sentence
+from gpuqueue.engine import claims
 from gpuqueue.engine.callers import Caller, named_user
 from gpuqueue.engine.engine import Engine
 from gpuqueue.engine.observe import account, unix_now
@@ -32,6 +33,8 @@ def submit(engine: Engine, caller: Caller, request: SubmitRequest) -> tuple[Job,
     ask = _ask(engine, request, notes)
     engine.require_cards()
     resolved, _ = account(engine, account_name, engine.snapshot.cards)
+    ask, advice = claims.with_claim(engine, request, ask, resolved)
+    notes += advice
     refused = refusal(ask, resolved, engine.snapshot.cards, engine.settings.policy)
     if refused is not None:
         raise GpuqueueError(ErrorCode.REFUSED, sentence(refused), "see `gq gpus` and `gq quota`", dict(refused.fields))
@@ -54,7 +57,8 @@ def submit(engine: Engine, caller: Caller, request: SubmitRequest) -> tuple[Job,
         stored, new = engine.store.add_job(job, request)
         if new:
             acting = f" (asked by {caller.user})" if caller.uid != owner.uid else ""
-            engine.event("submitted", caller.user, f"job {stored.id} submitted for {account_name}{acting}", stored.id)
+            text = f"job {stored.id} submitted for {account_name}{acting}"
+            engine.event("submitted", caller.user, "; ".join([text, *advice]), stored.id)
     return stored, new, notes
 
 
@@ -98,6 +102,12 @@ def _check(request: SubmitRequest) -> None:
         refuse(f"cwd {request.cwd!r} is not absolute", "send the absolute path")
     if not 0 <= request.vram_mib <= MAX_VRAM_MIB:
         refuse(f"vram {request.vram_mib} MiB is not a size a card could have", "write for example --vram 22G")
+    if request.vram_auto and request.vram_mib:
+        refuse("vram_auto and a vram_mib exclude each other", "write --vram auto, or --vram 22G")
+    told = request.estimate
+    for mib in (told.occupied_mib, told.torch_peak_mib, told.context_mib) if told is not None else ():
+        if not 1 <= mib <= MAX_VRAM_MIB:
+            refuse(f"an estimate of {mib} MiB is not a size a card could have", "leave it out")
     if not 0 <= request.umask <= 0o777:
         refuse(f"umask {request.umask} is not between 0 and 0o777", "send the shell's umask")
     if not 1 <= request.gpus <= MAX_GPUS:
@@ -120,9 +130,9 @@ def _check(request: SubmitRequest) -> None:
             refuse("an environment variable has no name, or one with '='", "unset it")
         if "\0" in variable + content or not _encodes(variable + content, "surrogateescape"):
             refuse(f"no program can be given the environment variable {variable!r} as it is", "unset it")
-    for label, short in (("name", request.name), ("gpu-type", request.gpu_type)):
+    for label, short in (("--name", request.name), ("--gpu-type", request.gpu_type), ("the model", request.model)):
         if len(short or "") > MAX_NAME:
-            refuse(f"--{label} is longer than {MAX_NAME} characters", "shorten it")
+            refuse(f"{label} is longer than {MAX_NAME} characters", "shorten it")
     if len(request.gpu_indexes) > MAX_GPUS or any(index not in range(MAX_GPUS) for index in request.gpu_indexes):
         refuse(f"--gpu takes up to {MAX_GPUS} indexes from 0 to {MAX_GPUS - 1}", "see `gq gpus`")
     _signal_number(request.signal)
@@ -139,6 +149,7 @@ def _texts(request: SubmitRequest) -> Iterator[tuple[str, str]]:
         ("the script's name", request.script_name),
         ("--name", request.name),
         ("--gpu-type", request.gpu_type),
+        ("the model", request.model),
         ("--checkpoint-dir", request.checkpoint_dir),
         ("--checkpoint-command", request.checkpoint_command),
         ("--resume", request.resume),
@@ -182,7 +193,7 @@ def _ask(engine: Engine, request: SubmitRequest, notes: list[str]) -> Ask:
     return Ask(
         job_class=request.job_class,
         claim_mib=request.vram_mib,
-        cards=request.gpus if request.vram_mib else 0,
+        cards=request.gpus if request.vram_mib or request.vram_auto else 0,
         gpu_type=request.gpu_type,
         gpu_indexes=tuple(sorted(set(request.gpu_indexes))),
         exclusive=request.exclusive,

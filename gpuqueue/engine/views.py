@@ -4,6 +4,7 @@ import socket
 import time
 from dataclasses import replace
 
+from gpuqueue.core.curve import growth_mib_per_hour
 from gpuqueue.core.limits import ran_s
 from gpuqueue.core.model import Attempt, AttemptPhase, Job
 from gpuqueue.core.reasons import Reason, sentence
@@ -114,10 +115,12 @@ def job_detail(engine: Engine, job: Job, caller: Caller) -> JobDetail:
         settings=_settings(job, request) if request is not None and own else {},
         checkpoint=engine.backend.probe(job.id, job.attempt).checkpoint if own and job.attempt else None,
         log_path=engine.backend.log_path(job.id, job.attempt) if own and job.attempt else None,
+        estimate=request.estimate if request is not None and own else None,
     )
 
 
 def _attempt_view(engine: Engine, attempt: Attempt, own: bool) -> AttemptView:
+    curve = engine.curves.of(attempt)
     diagnosis = attempt.diagnosis
     if diagnosis is not None and not own:
         diagnosis = replace(diagnosis, evidence="")  # a line of the log, which is its owner's (A2)
@@ -132,6 +135,10 @@ def _attempt_view(engine: Engine, attempt: Attempt, own: bool) -> AttemptView:
         resumed_from=attempt.resumed_from,
         peak_vram_mib=attempt.peak_mib,
         diagnosis=diagnosis,
+        peak_at_s=attempt.peak_at_s,
+        growth_mib_per_hour=growth_mib_per_hour(curve),
+        curve=list(curve),
+        torch=engine.backend.torch_peak(attempt.job_id, attempt.number),
     )
 
 
@@ -156,6 +163,7 @@ def _settings(job: Job, request: SubmitRequest) -> dict[str, str]:
         "cpus": str(request.cpus) if request.cpus else None,
         "interactive": "yes" if ask.interactive else None,
         "grow": "yes" if ask.grow else None,
+        "cap": "yes" if request.cap else None,
         "kept": f"{format_seconds(job.extra_s)} longer" if job.extra_s else None,
     }
     return settings | {label: value for label, value in optional.items() if value}

@@ -47,10 +47,11 @@ class _Phase(NamedTuple):
     scratch: float = 0.0
     cache: float = 0.0
     load: float = 0.0
+    casts: float = 0.0
 
     @property
     def total(self) -> float:
-        return self.gradients + self.activations + self.logits + self.scratch + self.cache + self.load
+        return sum(self[1:])  # every field but the name
 
 
 def estimate(run: Run) -> Estimate:
@@ -128,18 +129,27 @@ def _training_phases(run: Run, states: StateBytes) -> list[_Phase]:
     kept = layer.store if run.checkpointing else layer.saved
     one = layer.saved + layer.work if run.checkpointing else layer.work
     before = states.gradients if run.grad_accumulation > 1 else 0.0
+    forward, backward = _autocast_copies(run)
     return [
-        _Phase("loss", before, tokens * kept_of_all, run.loss_tokens * loss_bytes(run)),
+        _Phase("loss", before, tokens * kept_of_all, run.loss_tokens * loss_bytes(run), casts=forward),
         _Phase(
-            "backward of the last layer",
-            before or states.head_gradient,
-            tokens * (kept_of_all + one),
+            "backward of the last layer", before or states.head_gradient, tokens * (kept_of_all + one), casts=backward
         ),
         _Phase("backward of the first layer", states.gradients, tokens * (kept + one)),
         _Phase(STEP, states.gradients, scratch=states.scratch),
         *_evaluation(run),
         *_rollout(run),
     ]
+
+
+def _autocast_copies(run: Run) -> tuple[float, float]:
+    """(in the forward, in the backward pass) bytes of fp32 weights' copies in the compute type. Autocast caches
+    those of trained weights while the forward pass lasts; the graph keeps any without checkpointing."""
+    if run.weights != "fp32" or not run.autocast or run.compute == "fp32":
+        return 0.0, 0.0
+    copies = 2.0 * run.shape.params
+    kept = 0.0 if run.checkpointing else copies
+    return (copies if run.method == "full" else kept), kept
 
 
 def _evaluation(run: Run) -> list[_Phase]:
@@ -186,6 +196,7 @@ def _components(run: Run, weights: WeightBytes, states: StateBytes, peak: _Phase
         Component("reference model", int(reference), "the weights once more", "TRL: ref_model"),
         Component("gathered weights", int(gathered), "4 B * largest tensor", "DeepSpeed ZeRO-3 estimator"),
         Component("load copy", int(peak.load), "2 B * vocabulary * hidden", "head loaded beside a tied embedding"),
+        Component("autocast copies", int(peak.casts), "2 B * parameters", "torch.autocast: weight cache"),
         Component("adapters", int(states.adapters), f"{run.adapter_bytes} B * rank * (in + out)", "PEFT"),
         Component("gradients", int(peak.gradients), "as wide as what is trained", "torch.autograd"),
         Component("optimizer", int(states.optimizer + peak.scratch), run.optimizer, "torch.optim, bitsandbytes"),

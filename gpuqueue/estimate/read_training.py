@@ -46,10 +46,11 @@ def read_training(path: Path) -> Reading:
         raise UnreadableConfigError(f"{path}: {error}") from error
     if not isinstance(document, dict):
         raise UnreadableConfigError(f"{path} holds no settings")
-    return _read_document(document, path)
+    return read_document(document, path)
 
 
-def _read_document(document: dict[str, Any], path: Path) -> Reading:
+def read_document(document: dict[str, Any], path: Path) -> Reading:
+    """What these settings say, in whichever framework's words they are. `path` is named where they are in none's."""
     if "base_model" in document:
         return _axolotl(document)
     if "finetuning_type" in document or ("stage" in document and "model_name_or_path" in document):

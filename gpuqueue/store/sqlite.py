@@ -17,12 +17,13 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import StaticPool
 from sqlmodel import Session
 
+from gpuqueue.core.history import PastRun
 from gpuqueue.core.model import Attempt, AttemptPhase, Job
 from gpuqueue.core.policy import Nominal
 from gpuqueue.store.faults import in_plain_words
 from gpuqueue.store.files import copy_database
 from gpuqueue.store.records import decode, encode
-from gpuqueue.store.tables import ATTEMPT, CLOCK, DRAINED, EVENT, JOB, QUOTA, REQUEST, USAGE
+from gpuqueue.store.tables import ATTEMPT, CLOCK, DRAINED, EVENT, JOB, QUOTA, REQUEST, RUN, USAGE
 from gpuqueue.wire.jobs import EventView, SubmitRequest
 from gpuqueue.wire.states import FINAL_STATES, JobState
 
@@ -241,6 +242,39 @@ class SqliteStore:
         with self._work() as session:
             rows = session.execute(wanted).all()
         return [_event(row) for row in (reversed(rows) if newest else rows)]
+
+    def add_run(self, run: PastRun) -> None:
+        row = {"job_id": run.job_id, "attempt": run.attempt, "record": encode(run, without=("id",))}
+        with self._work() as session:
+            session.execute(insert(RUN).values(row).on_conflict_do_nothing())
+
+    def runs(
+        self,
+        limit: int,
+        *,
+        before: int | None = None,
+        uid: int | None = None,
+        account: str | None = None,
+        program: str | None = None,
+        family: str | None = None,
+    ) -> list[PastRun]:
+        wanted = select(RUN.c.id, RUN.c.record).order_by(RUN.c.id.desc()).limit(limit)
+        if before is not None:
+            wanted = wanted.where(RUN.c.id < before)
+        for column, value in (
+            (RUN.c.uid, uid),
+            (RUN.c.account, account),
+            (RUN.c.program, program),
+            (RUN.c.family, family),
+        ):
+            if value is not None:
+                wanted = wanted.where(column == value)
+        with self._work() as session:
+            return [decode(PastRun, record, id=run_id) for run_id, record in session.execute(wanted)]
+
+    def prune_runs(self, before_unix: int) -> None:
+        with self._work() as session:
+            session.execute(delete(RUN).where(RUN.c.ended_unix < before_unix))
 
     def engine_second(self) -> int:
         with self._work() as session:

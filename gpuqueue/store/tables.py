@@ -54,6 +54,29 @@ class AttemptRow(SQLModel, table=True):
     phase: str = Field(sa_column=_from_record(Text, "phase"))
 
 
+class RunRow(SQLModel, table=True):
+    """The history: an attempt each, kept when its job is forgotten, hence no foreign key."""
+
+    __tablename__ = "run"
+    __table_args__ = (
+        Index("run_by_attempt", "job_id", "attempt", unique=True),
+        Index("run_by_program", "account", "program"),
+        Index("run_by_family", "account", "family"),
+        Index("run_by_uid", "uid"),
+        {"sqlite_autoincrement": True},
+    )
+
+    id: int | None = Field(default=None, primary_key=True)
+    job_id: int
+    attempt: int
+    record: str = Field(sa_type=Text)  # core.history.PastRun without its id
+    uid: int = Field(sa_column=_from_record(Integer, "uid"))
+    account: str = Field(sa_column=_from_record(Text, "account"))
+    program: str = Field(sa_column=_from_record(Text, "work.program"))
+    family: str | None = Field(sa_column=_from_record(Text, "work.family", nullable=True))
+    ended_unix: int = Field(sa_column=_from_record(Integer, "ended_unix"))
+
+
 class EventRow(SQLModel, table=True):
     """Appended, never changed (A5). It may name a job that is forgotten by now, hence no foreign key."""
 
@@ -105,7 +128,7 @@ class ClockRow(SQLModel, table=True):
 
 
 # Rows are read and written as plain tuples: a tick over forty jobs builds no object per row.
-JOB, REQUEST, ATTEMPT, EVENT, QUOTA, USAGE, DRAINED, CLOCK = (
+JOB, REQUEST, ATTEMPT, RUN, EVENT, QUOTA, USAGE, DRAINED, CLOCK = (
     SQLModel.metadata.tables[name]
-    for name in ("job", "request", "attempt", "event", "quota", "usage", "drained", "clock")
+    for name in ("job", "request", "attempt", "run", "event", "quota", "usage", "drained", "clock")
 )

@@ -89,6 +89,7 @@ class SubmitRequest:
     resume: str | None = None
     resume_arg: str | None = None
     grow: Flag = False
+    cap: Flag = False
     account: str | None = None
     as_user: str | None = None
     vram_auto: Flag = False

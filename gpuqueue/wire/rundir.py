@@ -11,7 +11,7 @@
     *.reserved     daemon   room for stop.json and exit.json, which a full disk must not prevent
     monitor.lock   shim     locked by the shim or adopter that watches
     shim.err       shim     its own trouble, for the admin
-    user/          the job's owner: output.log and the copy of the script
+    user/          the job's owner: output.log, the copy of the script, and what a helper inside the job reports
 
 Beside the run directories lies `wake.sock`, a datagram socket of the daemon's: a shim that has news sends
 the name of its run directory there, and does not care whether anybody listens.
@@ -40,7 +40,7 @@ SPEC, CLAIM, ALIVE, SAY, STOP, HEARD, PROGRESS, EXIT = (
     "exit.json",
 )
 LOCK, ERRORS, WAKE_SOCKET = "monitor.lock", "shim.err", "wake.sock"
-USER_DIR, LOG, SCRIPT = "user", "output.log", "script"
+USER_DIR, LOG, SCRIPT, REPORT = "user", "output.log", "script", "report.json"
 MARKER_ENV = "GQ_ATTEMPT_MARKER"
 RESERVED_BYTES = 16384
 

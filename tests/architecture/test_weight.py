@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 TOP = Path(__file__).resolve().parents[2]
-STDLIB_ONLY = ("core", "wire", "checkpoints", "estimate", "diagnose", "shim")
+STDLIB_ONLY = ("core", "wire", "checkpoints", "estimate", "diagnose", "shim", "hook")
 IMPURE = {"time", "datetime", "random", "secrets", "logging", "os", "pathlib", "subprocess", "socket", "threading"}
 
 

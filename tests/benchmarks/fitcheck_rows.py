@@ -21,7 +21,15 @@ QUANTISATION = {"bf16": "none", "fp16": "none", "fp32": "none", "nf4": "nf4", "n
 
 
 def predict(run: Run, row: dict[str, str]) -> dict[str, float]:
-    """quantity -> MiB; empty where fitcheck has no words for the run: MoE, GPTQ, AWQ, fp8, odd targets."""
+    """quantity -> MiB; empty where fitcheck has no words for the run: MoE, GPTQ, AWQ, fp8, odd targets, and
+    whatever it refuses itself."""
+    try:
+        return _predict(run, row)
+    except ValueError:
+        return {}
+
+
+def _predict(run: Run, row: dict[str, str]) -> dict[str, float]:
     if fitcheck is None or run.weights not in QUANTISATION or run.shape.experts or not run.shape.gated_mlp:
         return {}
     shape = run.shape

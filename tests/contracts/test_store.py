@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from gpuqueue.store.open import open_store
 from gpuqueue.wire.jobs import SubmitRequest
 from gpuqueue.wire.states import FINAL_STATES, JobState
 from tests.builders import attempt, job
-from tests.store.full import FULL_ATTEMPT, FULL_JOB, FULL_REQUEST
+from tests.store.full import FULL_ATTEMPT, FULL_JOB, FULL_REQUEST, FULL_RUN
 
 Reopen = Callable[[], Store]
 
@@ -55,6 +56,61 @@ def add_ended(store: Store, key: str, ended_unix: int, of: Job | None = None) ->
     ended = replace(added, state=JobState.SUCCEEDED, ended_unix=ended_unix)
     assert store.save_job(ended, expect=added.state)
     return ended
+
+
+# History
+
+
+def add_run(store: Store, **changes: Any) -> None:
+    store.add_run(replace(FULL_RUN, id=0, **changes))
+
+
+def test_a_run_comes_back_whole_with_an_id_of_its_own(reopen: Reopen) -> None:
+    add_run(reopen())
+    [run] = reopen().runs(10)
+    assert run == replace(FULL_RUN, id=run.id)
+    assert run.id > 0
+
+
+def test_an_attempt_is_in_the_history_once_as_it_was_written_first(store: Store) -> None:
+    add_run(store, peak_mib=5)
+    add_run(store, peak_mib=6)
+    add_run(store, attempt=3, peak_mib=7)
+    assert [run.peak_mib for run in store.runs(10)] == [7, 5]
+
+
+def test_runs_come_newest_first_page_by_page(store: Store) -> None:
+    for attempt_number in range(1, 6):
+        add_run(store, attempt=attempt_number)
+    first = store.runs(2)
+    assert [run.attempt for run in first] == [5, 4]
+    assert [run.attempt for run in store.runs(2, before=first[-1].id)] == [3, 2]
+
+
+def test_runs_are_found_by_owner_account_program_and_family(store: Store) -> None:
+    add_run(store, attempt=1, uid=1, account="a", work=replace(FULL_RUN.work, program="p", family=None, model=None))
+    add_run(store, attempt=2, uid=2, account="a", work=replace(FULL_RUN.work, program="q", family="llama"))
+    add_run(store, attempt=3, uid=2, account="b", work=replace(FULL_RUN.work, program="p", family="llama"))
+
+    def found(**by: Any) -> list[int]:
+        return [run.attempt for run in store.runs(10, **by)]
+
+    assert found(uid=2) == [3, 2]
+    assert found(account="a") == [2, 1]
+    assert found(account="a", program="p") == [1]
+    assert found(account="b", family="llama") == [3]
+    assert found(account="b", family="qwen") == []
+
+
+def test_the_history_outlives_its_jobs_and_is_pruned_by_itself(store: Store) -> None:
+    ended = add_ended(store, "old", 10)
+    add_run(store, job_id=ended.id, attempt=1, ended_unix=10)
+    add_run(store, job_id=ended.id, attempt=2, ended_unix=20)
+    store.prune(100)
+    assert store.job(ended.id) is None
+    assert [run.ended_unix for run in store.runs(10)] == [20, 10]
+    store.prune_runs(15)
+    assert [run.ended_unix for run in store.runs(10)] == [20]
 
 
 # Jobs

@@ -67,16 +67,15 @@ class Traffic(threading.Thread):
         self._dice = dice
         self._jobs = jobs
         self._asked: Errand | None = None
+        self._answered = time.monotonic()
         self._no_more = threading.Event()
 
     def run(self) -> None:
-        answered = time.monotonic()
         while not self._no_more.is_set() or self._asked is not None or self._due():
             try:
                 self._step()
-                answered = time.monotonic()
             except Away:
-                if time.monotonic() > answered + GIVE_UP_S:
+                if time.monotonic() > self._answered + GIVE_UP_S:
                     self.problems.append(f"nobody has answered for {GIVE_UP_S:.0f} s")
                     return
                 time.sleep(PAUSE_S)
@@ -92,7 +91,7 @@ class Traffic(threading.Thread):
         for job in self._due():
             if time.monotonic() >= (job.due_at or 0):
                 self._do(job)
-        status, listed = ask(self._path, "GET", "/v1/jobs")
+        status, listed = self._ask("GET", "/v1/jobs")
         if status != 200:
             self.problems.append(f"the list was answered with {status}: {listed}")
             return
@@ -106,7 +105,7 @@ class Traffic(threading.Thread):
     def _submit(self) -> None:
         if self._asked is None:
             self._asked = errand(self._dice, f"{self.name}{len(self.accepted) + 1:04}", self._directory)
-        status, answer = ask(self._path, "POST", "/v1/jobs", self._asked.request)
+        status, answer = self._ask("POST", "/v1/jobs", self._asked.request)
         if status in (200, 201):
             due_at = time.monotonic() + self._asked.verb_after_s if self._asked.verb else None
             self.accepted.append(Accepted(self._asked, answer["job"]["id"], due_at))
@@ -114,13 +113,18 @@ class Traffic(threading.Thread):
             self.problems.append(f"submit of {self._asked.unique} was answered with {status}: {answer}")
         self._asked = None
 
+    def _ask(self, method: str, target: str, body: object = None) -> tuple[int, Any]:
+        answer = ask(self._path, method, target, body)
+        self._answered = time.monotonic()
+        return answer
+
     def _due(self) -> list[Accepted]:
         return [job for job in self.accepted if job.due_at is not None]
 
     def _do(self, job: Accepted) -> None:
         job.asks += 1
         verb = job.errand.verb
-        status, answer = ask(self._path, "POST", f"/v1/jobs/{job.job_id}/{verb}")
+        status, answer = self._ask("POST", f"/v1/jobs/{job.job_id}/{verb}")
         if status == 200 and verb == "cancel":
             job.cancelled_in = answer["attempt"]
         elif status not in (200, 409):  # 409: it had ended, or was in the queue already

@@ -70,6 +70,8 @@ def trial(directory: Path, seed: str, rounds: int) -> Outcome:
         found += [*_of_repeated(node, accepted), *_of_cards(node), *_of_shims(killer)]
         node.stop()
         found += [*_of_database(node, accepted), *_of_log(node)]
+    except AssertionError as error:
+        found += [f"the trial broke off: {error}", *_of_log(node)]
     finally:
         for customer in customers:
             customer.finish()

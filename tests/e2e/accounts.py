@@ -45,7 +45,17 @@ def accounts(homes: Path, count: int = 2, *, groups: tuple[str, ...] = ()) -> It
             name = f"gqt{secrets.token_hex(4)}"
             home = homes / name
             more = ["--groups", ",".join(groups)] if groups else []
-            _run("useradd", "--no-create-home", "--user-group", "--shell", "/bin/sh", "--home-dir", str(home), *more, name)
+            _run(
+                "useradd",
+                "--no-create-home",
+                "--user-group",
+                "--shell",
+                "/bin/sh",
+                "--home-dir",
+                str(home),
+                *more,
+                name,
+            )
             made.append(name)
             found.append(_account(name, home))
         yield found

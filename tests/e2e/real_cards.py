@@ -13,7 +13,9 @@ from tests.nvml_standin import StandInCard
 class RealCards:
     """`show` changes what NVML says while the daemon runs. The cards are in NVML's order, which is no other's."""
 
-    def __init__(self, make_node: Callable[..., Node], directory: Path, cards: Sequence[StandInCard], config: str = "") -> None:
+    def __init__(
+        self, make_node: Callable[..., Node], directory: Path, cards: Sequence[StandInCard], config: str = ""
+    ) -> None:
         self.cards = list(cards)
         self._file = directory / "cards"
         self.show(self.cards)

@@ -1,12 +1,11 @@
-"""Scenario 5, the wrong card (P2): the orders of NVML, of the PCI bus and of CUDA all differ. A job that is given a card
-sees that card and no other, whatever its shell had in the variables, and its VRAM is measured there."""
+"""Scenario 5, the wrong card (P2): the orders of NVML, of the PCI bus and of CUDA all differ. A job that is given a
+card sees that card and no other, whatever its shell had in the variables, and its VRAM is measured there."""
 
 import json
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,7 +27,7 @@ def node(request: pytest.FixtureRequest, make_node: Callable[..., Node], open_pa
 
 
 def test_a_job_sees_the_card_that_it_was_given_and_no_other(node: Node) -> None:
-    listed = gpus(node)
+    listed = node.gpus()
     assert [card["uuid"] for card in listed] == sorted(BUSES, key=lambda uuid: BUSES[uuid])
     unpinned = subprocess.run(
         [sys.executable, HOLD, "0", "0"], env=node.env | {"CUDA_VISIBLE_DEVICES": "0"}, capture_output=True, check=True
@@ -45,17 +44,12 @@ def test_a_job_sees_the_card_that_it_was_given_and_no_other(node: Node) -> None:
         assert node.job(job)["cards"] == [index]
         assert seen(node, job) == [listed[index]["pci_bus_id"]]
     node.until(
-        lambda: [card["used_mib"] for card in gpus(node)] == [3072] * 3, "each card is measured to hold its job's"
+        lambda: [card["used_mib"] for card in node.gpus()] == [3072] * 3, "each card is measured to hold its job's"
     )
-    for index, card in enumerate(gpus(node)):
+    for index, card in enumerate(node.gpus()):
         assert [(t["job_id"], t["used_mib"]) for t in card["tenants"]] == [(jobs[index], 3072)]
         assert card["strangers"] == []
         assert card["foreign_mib"] == 0
-
-
-def gpus(node: Node) -> list[dict[str, Any]]:
-    answer: list[dict[str, Any]] = json.loads(node.gq("gpus", "--json").stdout)
-    return answer
 
 
 def seen(node: Node, job: int) -> list[str]:

@@ -1,5 +1,6 @@
-"""Scenario 13, idle holders (I1, I3): a job at 0 % GPU, one that holds VRAM and one that has never touched the card, is
-warned twice, in its log and in the events, and stopped when the window is over; `gq show` has the reason and numbers."""
+"""Scenario 13, idle holders (I1, I3): a job at 0 % GPU, one that holds VRAM and one that has never touched the
+card, is warned twice, in its log and in the events, and stopped when the window is over; `gq show` has the reason
+and numbers."""
 
 import re
 from collections.abc import Callable

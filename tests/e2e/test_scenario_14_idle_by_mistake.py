@@ -1,6 +1,6 @@
 """Scenario 14, idle by mistake (I1, I2, I4): a job at 0 % GPU is not stopped as idle while its CPU is busy with
-preprocessing or it downloads, nor if its account is exempt, nor before the longer window of an interactive or light job
-is over. In report mode nothing is stopped at all."""
+preprocessing or it downloads, nor if its account is exempt, nor before the longer window of an interactive or light
+job is over. In report mode nothing is stopped at all."""
 
 import getpass
 from collections.abc import Callable
@@ -52,7 +52,9 @@ def test_report_mode_says_what_would_have_happened_and_stops_nothing(make_node: 
     node = make_node(config=CONFIG + 'mode = "report"\n').start()
     first, second = node.simjob("2G", *IDLE), node.submit("--vram", "2G", "--", "sleep", "3600")
     for job in (first, second, node.simjob("1G", *IDLE)):  # the last one is a window later than the first
-        node.until(lambda job=job: "report only, would have been stopped: idle for" in node.logs(job), f"job {job} is reported")
+        node.until(
+            lambda job=job: "report only, would have been stopped: idle for" in node.logs(job), f"job {job} is reported"
+        )
     for job in (first, second):
         assert node.job(job)["state"] == "running"
         events = node.show(job)["events"]

@@ -1,5 +1,5 @@
-"""Scenario 17, borrowed names (A1, J1): whoever A says to be in USER, the kernel says who asks. A cancels no job of B's,
-and A's own job runs with A's uid, gid and groups, never with root's."""
+"""Scenario 17, borrowed names (A1, J1): whoever A says to be in USER, the kernel says who asks. A cancels no job of
+B's, and A's own job runs with A's uid, gid and groups, never with root's."""
 
 import pwd
 

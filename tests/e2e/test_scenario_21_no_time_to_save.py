@@ -1,6 +1,7 @@
-"""Scenario 21, no time to save (Z2, R2): a trainer below `bash train.sh` saves when it gets the signal. Stopped to be
-requeued, its handler runs to its end within the grace, though the shell above it dies of the signal at once; the next
-attempt is given the newest complete checkpoint, and what the shell's death left half-written is passed over."""
+"""Scenario 21, no time to save (Z2, R2): a trainer below `bash train.sh` saves when it gets the signal. Stopped to
+be requeued, its handler runs to its end within the grace, though the shell above it dies of the signal at once; the
+next attempt is given the newest complete checkpoint, and what the shell's death left half-written is passed
+over."""
 
 import sys
 

@@ -1,6 +1,7 @@
-"""Scenario 22, the wrong environment (J1, P3): a job is submitted from a shell with an activated venv, in some directory,
-with some umask, and with a CUDA_VISIBLE_DEVICES of its own. The job has that venv, that directory, that umask and the
-rest of that environment, nothing of the daemon's, and the card that the queue gave it; its log says so once."""
+"""Scenario 22, the wrong environment (J1, P3): a job is submitted from a shell with an activated venv, in some
+directory, with some umask, and with a CUDA_VISIBLE_DEVICES of its own. The job has that venv, that directory, that
+umask and the rest of that environment, nothing of the daemon's, and the card that the queue gave it; its log says
+so once."""
 
 import json
 import os

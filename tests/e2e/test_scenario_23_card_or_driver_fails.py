@@ -1,12 +1,10 @@
-"""Scenario 23, the card or the driver fails (H1, Z6). While NVML answers with errors the daemon lives and says so, jobs
-are untouched, new ones wait; when it is back, all goes on. A lost card is drained with its reason, the jobs on it are
-requeued free of charge, and the other card and its jobs notice nothing."""
+"""Scenario 23, the card or the driver fails (H1, Z6). While NVML answers with errors the daemon lives and says so,
+jobs are untouched, new ones wait; when it is back, all goes on. A lost card is drained with its reason, the jobs on
+it are requeued free of charge, and the other card and its jobs notice nothing."""
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pynvml
 import pytest
@@ -40,7 +38,7 @@ def test_errors_of_the_driver_touch_no_job_and_pass(real: RealCards) -> None:
     node.until_state(job, "running")
     for code, said in NODE_FAULTS.items():
         real.show(real.cards, faults={"nvmlDeviceGetCount_v2": code})
-        node.until(lambda said=said: all(said in (card["drained"] or "") for card in gpus(node)), f"it says {said}")
+        node.until(lambda said=said: all(said in (card["drained"] or "") for card in node.gpus()), f"it says {said}")
         waiting = node.submit("--vram", "1G", "--", "true")
         why = node.why(waiting)
         assert "the cards cannot be read" in why
@@ -80,7 +78,7 @@ def test_a_lost_card_is_drained_and_its_jobs_go_on_elsewhere(real: RealCards, ca
     real.show([replace(b, faults={call: pynvml.NVML_ERROR_GPU_IS_LOST}), a])
     assert node.until_state(ends, "failed")["reason_code"] == "card_lost"
     assert "card 1 failed: the card is lost" in node.why(ends)
-    lost = node.until(lambda: next((card for card in gpus(node) if card["drained"]), None), "the card is drained")
+    lost = node.until(lambda: next((card for card in node.gpus() if card["drained"]), None), "the card is drained")
     assert lost["index"] == 1
     assert "the card is lost" in lost["drained"]
     why = node.until(lambda: w if "queued" in (w := node.why(stays)) else "", "it waits for its card")
@@ -106,16 +104,11 @@ def test_a_card_that_cannot_be_read_for_a_while_costs_nobody_a_job(real: RealCar
         node.until_state(job, "running")
     b, a = real.cards
     real.show([replace(b, faults={"nvmlDeviceGetMemoryInfo_v2": pynvml.NVML_ERROR_TIMEOUT}), a])
-    node.until(lambda: gpus(node)[1]["drained"], "card 1 is drained")
-    assert "did not answer in time" in gpus(node)[1]["drained"]
+    node.until(lambda: node.gpus()[1]["drained"], "card 1 is drained")
+    assert "did not answer in time" in node.gpus()[1]["drained"]
     waits = node.submit("--vram", "1G", "--gpu", "1", "--", "true")
     assert "card 1 is drained: the driver did not answer in time" in node.why(waits)
     assert node.wait(node.submit("--vram", "1G", "--", "true")) == 0
     real.show(real.cards)
     assert node.wait(waits) == 0
     assert [(node.job(job)["state"], node.job(job)["attempt"]) for job in jobs] == [("running", 1)] * 2
-
-
-def gpus(node: Node) -> list[dict[str, Any]]:
-    answer: list[dict[str, Any]] = json.loads(node.gq("gpus", "--json").stdout)
-    return answer

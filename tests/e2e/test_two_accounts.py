@@ -1,5 +1,5 @@
-"""Two real Unix accounts, A and B, under root's daemon: neither gets at the other's jobs, nor around the monitor of its
-own, and a home that root cannot read does not matter (A1, A2, J1, the shim's contract)."""
+"""Two real Unix accounts, A and B, under root's daemon: neither gets at the other's jobs, nor around the monitor of
+its own, and a home that root cannot read does not matter (A1, A2, J1, the shim's contract)."""
 
 import os
 import subprocess

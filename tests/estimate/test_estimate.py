@@ -52,6 +52,13 @@ def test_pure_bf16_adamw_takes_ten_bytes_a_parameter_in_its_step() -> None:
     assert found.torch_peak_mib * MIB / shape.params == pytest.approx(10, rel=0.01)
 
 
+def test_fp32_weights_under_autocast_are_copied_while_the_forward_pass_lasts() -> None:
+    run = Run(LLAMA, method="full", weights="fp32", batch=64, optimizer="sgd")
+    assert estimate(run).phase == "loss"
+    assert of("autocast copies", run) == pytest.approx(2 * LLAMA.params / MIB, abs=1)
+    assert of("autocast copies", run._replace(autocast=False)) == 0
+
+
 def test_a_fused_optimizer_spares_the_temporary() -> None:
     run = Run(LLAMA, method="full", autocast=False, seq_len=512)
     spared = estimate(run).torch_peak_mib - estimate(run._replace(optimizer="adamw_fused")).torch_peak_mib

@@ -13,7 +13,7 @@ import pytest
 from gpuqueue.backends.local import LocalBackend
 from gpuqueue.core.readings import ProbeState
 from gpuqueue.wire.procfs import all_processes, find
-from gpuqueue.wire.rundir import ALIVE, CLAIM, EXIT, SPEC, Alive, read_record
+from gpuqueue.wire.rundir import ALIVE, CLAIM, EXIT, HEARD, SPEC, Alive, Heard, read_record
 from tests.shim.harness import (
     a_spec,
     ended,
@@ -138,6 +138,7 @@ def test_shim_killed_again_and_again(backend: LocalBackend, cwd: Path) -> None:
     spec = a_spec(cwd, "sh", "-c", "echo ran >> runs; while [ ! -e go ]; do sleep 0.05; done; exit 6")
     backend.start(spec)
     alive = running(backend, spec)
+    eventually(lambda: (cwd / "runs").exists())
     for _ in range(2):
         kill(alive.shim.pid)
         alive = adopted(backend, spec, alive)
@@ -153,6 +154,8 @@ def test_an_adopter_carries_a_stop_to_its_end(backend: LocalBackend, cwd: Path) 
     log_has(backend, spec, "ready")
     backend.stop(1, 1, order(grace_s=3, sentence="in the way"))
     log_has(backend, spec, "got it")
+    # Until this is written an adopter would rather signal twice than not at all.
+    eventually(lambda: (heard := read_record(run_dir(backend, spec) / HEARD, Heard)) and heard.stop_asked_at)
     kill(alive.shim.pid)
     probe = ended(backend, spec)
     assert (probe.signal, probe.stopped, probe.killed) == (9, True, True)
@@ -234,9 +237,10 @@ def test_after_a_reboot_in_the_middle_of_a_start_it_has_ended_too(backend: Local
 
 
 def test_a_reused_pid_is_not_the_shim(backend: LocalBackend, cwd: Path) -> None:
-    spec = a_spec(cwd, "sleep", "300")
+    spec = a_spec(cwd, "sh", "-c", "echo ready; sleep 300")
     backend.start(spec)
     alive = running(backend, spec)
+    log_has(backend, spec, "ready")
     kill(alive.shim.pid)
     other = subprocess.Popen(["sleep", "300"])
     me = find_identity(other.pid, alive)

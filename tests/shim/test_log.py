@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -132,7 +132,12 @@ def test_what_is_not_the_owners_plain_file_is_not_read(backend: LocalBackend, cw
     spec = a_spec(cwd, "echo", "mine")
     run(backend, spec)
     file = log_file(backend, spec)
-    for make in (lambda: file.symlink_to("/etc/passwd"), lambda: os.mkfifo(file), lambda: file.mkdir()):
+    tricks: list[Callable[[], None]] = [
+        lambda: file.symlink_to("/etc/passwd"),
+        lambda: os.mkfifo(file),
+        lambda: file.mkdir(),
+    ]
+    for make in tricks:
         file.unlink()
         make()
         with pytest.raises(GpuqueueError) as refused:

@@ -3,10 +3,11 @@
 from dataclasses import MISSING, fields
 from typing import Any
 
+from gpuqueue.core.history import PastRun, Work
 from gpuqueue.core.model import AfterStop, Ask, Attempt, AttemptPhase, Job, Restarts, StopIntent
 from gpuqueue.core.reasons import Reason, ReasonCode
-from gpuqueue.wire.jobs import SubmitRequest
-from gpuqueue.wire.states import JobClass, JobState, RestartMode
+from gpuqueue.wire.jobs import Diagnosis, Estimated, SubmitRequest
+from gpuqueue.wire.states import JobClass, JobState, RestartMode, RunState
 
 REASON = Reason(ReasonCode.IDLE, {"idle_s": 1800, "gpu_percent": "0.4", "cpu_cores": "0.1", "io": "1 KiB/s"})
 
@@ -92,8 +93,11 @@ FULL_ATTEMPT = Attempt(
     exit_status=3,
     exit_signal=11,
     outcome="killed by SIGSEGV, not by gpuqueue",
+    diagnosis=Diagnosis(cause="signal", confidence="high", evidence="Segmentation fault", advice="see its core file"),
     resumed_from="/home/anna/out/checkpoint-900",
     peak_mib=9001,
+    peak_at_s=40,
+    curve=((0, 512), (40, 9001), (399, 8000)),
     over_samples=1,
     over_at=480,
     flagged="pid 77 survives SIGKILL",
@@ -129,6 +133,29 @@ FULL_REQUEST = SubmitRequest(
     grow=True,
     account="vision",
     as_user="anna",
+    vram_auto=True,
+    model="Qwen2.5-7B",
+    estimate=Estimated(occupied_mib=9216, torch_peak_mib=8000, context_mib=450),
+)
+
+FULL_RUN = PastRun(
+    id=7,
+    job_id=1,
+    attempt=2,
+    uid=1000,
+    user="anna",
+    account="vision",
+    job_class=JobClass.LIGHT,
+    name="fine-tune \udcff\n’s",
+    command="train.sh --rank 16",
+    work=Work(key="a" * 32, program="b" * 32, cards=1, model="Qwen2.5-7B", family="qwen2.5"),
+    claim_mib=9216,
+    estimate_mib=9000,
+    peak_mib=9001,
+    ran_s=399,
+    state=RunState.FAILED,
+    cause="program_error",
+    ended_unix=1_700_000_500,
 )
 
 

@@ -10,11 +10,11 @@ from gpuqueue.core.model import Attempt, Job
 from gpuqueue.core.reasons import Reason, ReasonCode
 from gpuqueue.store.records import decode, encode
 from gpuqueue.wire.jobs import SubmitRequest
-from tests.store.full import FULL_ATTEMPT, FULL_JOB, FULL_REQUEST, left_at_default
+from tests.store.full import FULL_ATTEMPT, FULL_JOB, FULL_REQUEST, FULL_RUN, left_at_default
 
 FULL = pytest.mark.parametrize(
     "record",
-    [FULL_JOB, FULL_JOB.ask, FULL_JOB.stop, FULL_JOB.restarts, FULL_ATTEMPT, FULL_REQUEST],
+    [FULL_JOB, FULL_JOB.ask, FULL_JOB.stop, FULL_JOB.restarts, FULL_ATTEMPT, FULL_REQUEST, FULL_RUN, FULL_RUN.work],
     ids=lambda record: type(record).__name__,
 )
 

@@ -29,7 +29,7 @@ from alembic import op
 import sqlalchemy as sa
 
 revision = "next"
-down_revision = "0001"
+down_revision = "0002"
 
 
 def upgrade():
@@ -41,7 +41,7 @@ TABLE_MADE_ANEW = """
 from alembic import op
 
 revision = "next"
-down_revision = "0001"
+down_revision = "0002"
 
 
 def upgrade():
@@ -123,16 +123,19 @@ def test_every_released_schema_still_opens_with_all_that_is_in_it(tmp_path: Path
 
 @pytest.mark.parametrize("dump", RELEASED, ids=lambda dump: dump.stem)
 def test_every_released_schema_migrates_to_the_fresh_one(tmp_path: Path, dump: Path) -> None:
-    open_store(restored(dump, tmp_path / "old.db")).close()
-    open_store(tmp_path / "new.db").close()
-    assert schema_of(tmp_path / "old.db") == schema_of(tmp_path / "new.db")
+    old, new = tmp_path / "old" / "gpuqueue.db", tmp_path / "new" / "gpuqueue.db"
+    for path in (old, new):
+        path.parent.mkdir()
+    open_store(restored(dump, old)).close()
+    open_store(new).close()
+    assert schema_of(old) == schema_of(new)
 
 
 @pytest.fixture
 def released(tmp_path: Path) -> Path:
     state = tmp_path / "state"
     state.mkdir()
-    return restored(RELEASED[0], state / "gpuqueue.db")
+    return restored(RELEASED[-1], state / "gpuqueue.db")
 
 
 def migrations_with(tmp_path: Path, migration: str) -> Path:

@@ -39,7 +39,8 @@ TABLE = (
     ),
     wording(
         Cause.assertion,
-        r"device-side assert(?:ion)?(?: triggered)?|cudaErrorAssert|CUDA_ERROR_ASSERT",
+        # Not the advice that PyTorch 2 adds to every CUDA error: "to enable device-side assertions".
+        r"device-side assert(?:ion)?\b|cudaErrorAssert|CUDA_ERROR_ASSERT",
         _ASSERT,
     ),
     wording(Cause.assertion, r"\.(?:cu|cuh|h|hip):\d+: .*(?:block|thread): \[.*Assertion .* failed", _ASSERT),

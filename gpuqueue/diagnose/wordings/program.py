@@ -35,6 +35,7 @@ TABLE = (
         "The system library {module} is missing on this node.",
         strength=_USUAL,
     ),
+    wording(_MODULE, r"^\S+: (?:line )?\d+: (?P<module>[\w./+-]+): not found$", _PATH, strength=_USUAL),
     wording(
         _MODULE,
         r"(?:^|: )(?P<module>[\w./+-]+): command not found|env: [‘'\"](?P<program>\S+)[’'\"]: No such file",

@@ -16,7 +16,7 @@ from gpuqueue.core.model import AttemptPhase
 from gpuqueue.core.policy import Nominal
 from gpuqueue.store.open import open_store
 from gpuqueue.wire.states import JobState
-from tests.store.full import FULL_ATTEMPT, FULL_JOB, FULL_REQUEST
+from tests.store.full import FULL_ATTEMPT, FULL_JOB, FULL_REQUEST, FULL_RUN
 
 
 def fill(path: Path) -> None:
@@ -35,6 +35,7 @@ def fill(path: Path) -> None:
     store.set_usage({"anna": (2**40, 77)})
     store.set_drained("GPU-a", "its fan is loud")
     store.keep_engine_second(86_400)
+    store.add_run(replace(FULL_RUN, job_id=job.id))
     store.close()
 
 

@@ -1,0 +1,40 @@
+"""What a helper inside the job reports of PyTorch's memory. The job's owner can write anything there: numbers in
+range are shown as what was reported, everything else is as good as nothing."""
+
+import json
+import os
+from pathlib import Path
+
+from gpuqueue.backends.owned import open_owned
+from gpuqueue.wire.errors import GpuqueueError
+from gpuqueue.wire.jobs import TorchPeak
+from gpuqueue.wire.rundir import REPORT
+from gpuqueue.wire.units import MAX_VRAM_MIB
+
+MAX_BYTES = 16 * 1024
+
+
+def torch_peak(run_dir: Path) -> TorchPeak | None:
+    """The `torch` part of report.json: {"torch": {"peak_allocated_mib": …, "peak_reserved_mib": …, "context_mib": …}},
+    the last optional. None where it is missing, or is no such report."""
+    try:
+        descriptor = open_owned(run_dir, REPORT)
+    except (OSError, GpuqueueError):
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        text = file.read(MAX_BYTES + 1)
+    if len(text) > MAX_BYTES:
+        return None
+    try:
+        said = json.loads(text)["torch"]
+        allocated, reserved = said["peak_allocated_mib"], said["peak_reserved_mib"]
+        context = said.get("context_mib")
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+    if not (_is_size(allocated) and _is_size(reserved) and (context is None or _is_size(context))):
+        return None
+    return TorchPeak(allocated_mib=allocated, reserved_mib=reserved, context_mib=context)
+
+
+def _is_size(value: object) -> bool:
+    return type(value) is int and 0 <= value <= MAX_VRAM_MIB
