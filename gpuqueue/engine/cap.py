@@ -51,7 +51,9 @@ def _hints(request: SubmitRequest, claim_mib: int, capacity_mib: int) -> list[st
     text = request.script if request.script is not None else " ".join(request.command)
     words = {os.path.basename(word) for word in text.split()}  # noqa: PTH119 - a name, not a path of this machine
     if "vllm" in text and "gpu-memory-utilization" not in text and "gpu_memory_utilization" not in text:
-        hints.append(f"vLLM takes 0.9 of the card unless told: --gpu-memory-utilization {_fraction(claim_mib, capacity_mib)}")
+        hints.append(
+            f"vLLM takes 0.9 of the card unless told: --gpu-memory-utilization {_fraction(claim_mib, capacity_mib)}"
+        )
     for name in sorted(words & CONTAINERS):
         hints.append(f"--cap does not reach into a container: what {name} starts has an environment of its own")
     return hints

@@ -17,7 +17,7 @@ PYTHONS = [
     for minor in ("2.7", "3.6", "3.8", "3.9", "3.10", "3.12", "3.13", "3.14")
     if (found := shutil.which(f"python{minor}"))
 ]
-TORCH = '''
+TORCH = """
 import contextlib
 __version__ = "2.13.0+standin"
 class cuda:
@@ -43,8 +43,8 @@ class cuda:
     def max_memory_allocated(device): return (100 + device) * 1024 * 1024
     @staticmethod
     def max_memory_reserved(device): return 200 * 1024 * 1024 + 1
-'''
-TENSORFLOW = '''
+"""
+TENSORFLOW = """
 import sys, types
 class Context:
     def ensure_initialized(self): print("initialised")
@@ -60,7 +60,7 @@ class config:
     LogicalDeviceConfiguration = staticmethod(lambda memory_limit: memory_limit)
     @staticmethod
     def set_logical_device_configuration(card, limits): config.limits[card] = limits
-'''
+"""
 
 
 class Ran(NamedTuple):
@@ -123,7 +123,10 @@ def test_a_fraction_of_the_users_own_holds(job: Job) -> None:
 
 @pytest.mark.parametrize("cap", ["", "0", "many"])
 def test_without_a_cap_nothing_waits_for_anything(job: Job, cap: str) -> None:
-    ran = job("import sys, torch; torch.cuda.init(); print(torch.cuda.capped, [1 for f in sys.meta_path if type(f).__name__ == 'AfterImport'])", cap=cap)
+    ran = job(
+        "import sys, torch; torch.cuda.init(); print(torch.cuda.capped, [1 for f in sys.meta_path if type(f).__name__ == 'AfterImport'])",
+        cap=cap,
+    )
     assert (ran.out, ran.err) == ("{} []", "")
 
 
@@ -140,7 +143,7 @@ def test_what_the_hook_meets_in_a_strange_torch_does_not_break_the_job(job: Job)
     ran = job("import torch; print('goes on')")
     assert (ran.status, ran.out) == (0, "goes on")
     assert ran.err.startswith("gq: torch is not capped: ") and len(ran.err.splitlines()) == 1
-    job.module("torch", TORCH.replace("return 2", "raise RuntimeError('no driver')"))
+    job.module("torch", TORCH.replace("device_count(): return 2", "device_count(): raise RuntimeError('no driver')"))
     ran = job("import torch; torch.cuda.init(); print('goes on')")
     assert (ran.status, ran.out, ran.err) == (0, "goes on", "gq: PyTorch is not capped: RuntimeError('no driver')")
 
@@ -189,7 +192,9 @@ def test_every_python_starts_and_those_from_3_8_on_are_capped(job: Job, python: 
     ran = job("import sys; print(str(sys.mine) + str('gpuqueue_cap' in sys.modules))", python=python)
     assert (ran.status, ran.out) == (0, f"1{version.stdout.strip()}")
     if "True" in version.stdout:
-        assert job("import torch; torch.cuda.init(); print(torch.cuda.capped)", python=python).out == "{0: 0.25, 1: 0.25}"
+        assert (
+            job("import torch; torch.cuda.init(); print(torch.cuda.capped)", python=python).out == "{0: 0.25, 1: 0.25}"
+        )
     else:
         assert "older than 3.8" in ran.err
 
