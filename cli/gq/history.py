@@ -62,7 +62,7 @@ def history_lines(runs: "list[RunView]", on: Screen, everybody: bool = False) ->
         Column("NAME", least=10),
         Column("ENDED"),
         Column("RAN", right=True),
-        Column("CLAIM GiB", right=True),
+        Column("CLAIM", right=True),
         Column("PEAK GiB", right=True),
         Column("HOW", least=9),
     ]
@@ -71,7 +71,7 @@ def history_lines(runs: "list[RunView]", on: Screen, everybody: bool = False) ->
             f"{run.job_id}.{run.attempt}",
             *([run.account] if everybody else []),
             run.name,
-            at_words(run.ended_at),
+            _day(run.ended_at),
             format_seconds(run.ran_s),
             gib(run.claim_mib),
             gib(run.peak_mib) if run.peak_mib is not None else "",
@@ -80,6 +80,11 @@ def history_lines(runs: "list[RunView]", on: Screen, everybody: bool = False) ->
         for run in runs
     ]
     return table(columns, rows, on)
+
+
+def _day(unix_s: int) -> str:
+    """The time today, else the date."""
+    return at_words(unix_s).partition(" ")[0]
 
 
 def _how(run: "RunView") -> str:

@@ -23,6 +23,8 @@ def torch_peak(run_dir: Path) -> TorchPeak | None:
         return None
     with os.fdopen(descriptor, "rb") as file:
         text = file.read(MAX_BYTES + 1)
+    if len(text) > MAX_BYTES:
+        return None
     try:
         said = json.loads(text)["torch"]
         allocated, reserved = said["peak_allocated_mib"], said["peak_reserved_mib"]

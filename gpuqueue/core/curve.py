@@ -7,7 +7,7 @@ alone, so a curve that was stored is gone on with as if nothing had been in betw
 from statistics import median_low
 
 MAX_POINTS = 240
-FEWEST_FOR_GROWTH = 8
+FEWEST_FOR_GROWTH, SHORTEST_FOR_GROWTH_S = 16, 60
 
 Curve = tuple[tuple[int, int], ...]
 
@@ -33,9 +33,9 @@ def _span_s(last_s: int) -> int:
 
 def growth_mib_per_hour(curve: Curve) -> int | None:
     """How fast it grew from the middle of its second quarter to that of its last: what a run loads at first is no
-    growth. None where there are too few points to tell."""
+    growth. None where it is too short to tell."""
     quarter = len(curve) // 4
-    if len(curve) < FEWEST_FOR_GROWTH:
+    if len(curve) < FEWEST_FOR_GROWTH or curve[-1][0] - curve[0][0] < SHORTEST_FOR_GROWTH_S:
         return None
     early, late = curve[quarter : 2 * quarter], curve[-quarter:]
     grown_mib = median_low(mib for _, mib in late) - median_low(mib for _, mib in early)

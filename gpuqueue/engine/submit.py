@@ -104,8 +104,10 @@ def _check(request: SubmitRequest) -> None:
         refuse(f"vram {request.vram_mib} MiB is not a size a card could have", "write for example --vram 22G")
     if request.vram_auto and request.vram_mib:
         refuse("vram_auto and a vram_mib exclude each other", "write --vram auto, or --vram 22G")
-    if request.estimate is not None and not 1 <= request.estimate.occupied_mib <= MAX_VRAM_MIB:
-        refuse(f"an estimate of {request.estimate.occupied_mib} MiB is not a size a card could have", "leave it out")
+    told = request.estimate
+    for mib in (told.occupied_mib, told.torch_peak_mib, told.context_mib) if told is not None else ():
+        if not 1 <= mib <= MAX_VRAM_MIB:
+            refuse(f"an estimate of {mib} MiB is not a size a card could have", "leave it out")
     if not 0 <= request.umask <= 0o777:
         refuse(f"umask {request.umask} is not between 0 and 0o777", "send the shell's umask")
     if not 1 <= request.gpus <= MAX_GPUS:

@@ -4,6 +4,7 @@ settings. Nothing is run; what is not a training in known words is not guessed a
 import re
 import shlex
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ TRAINING_OPTIONS = ("per_device_train_batch_size", "finetuning_type")  # nobody 
 CONFIGS = (".yaml", ".yml")
 MAX_FILE_BYTES = 1 << 20
 
-_ASSIGNMENT = re.compile(r"(?:export\s+)?(\w+)=(\S*)")
+_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)")
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 
@@ -39,12 +40,17 @@ class Command:
 def read_command(words: list[str], directory: Path) -> Command:
     """What this command, started in that directory, says."""
     options = _options(words)
-    named = next((str(options[name]) for name in MODEL_OPTIONS if isinstance(options.get(name), str)), None)
+    named = next((model for name in MODEL_OPTIONS if (model := _model(options.get(name)))), None)
     reading = _from_files(words, directory)
     if reading is None:
         return Command(named, _from_options(options, named))
     take_all(reading, options, TRAINER, "--")  # the command line wins over the file
     return Command(named or reading.model, reading)
+
+
+def _model(value: Any) -> str | None:
+    """A name; not a switch, nor a variable that nothing here sets."""
+    return value if isinstance(value, str) and "$" not in value else None
 
 
 def read_shell(text: str, arguments: list[str], directory: Path) -> Command:
@@ -56,7 +62,8 @@ def read_shell(text: str, arguments: list[str], directory: Path) -> Command:
             words = shlex.split(line, comments=True)
         except ValueError:
             continue
-        if len(words) == 1 and (assigned := _ASSIGNMENT.fullmatch(words[0])):
+        alone = words[1:] if words[:1] == ["export"] else words
+        if len(alone) == 1 and (assigned := _ASSIGNMENT.fullmatch(alone[0])):
             values[assigned[1]] = assigned[2]
             continue
         found = read_command(_expanded(words, values, arguments), directory)
@@ -79,7 +86,7 @@ def _expanded(words: list[str], values: dict[str, str], arguments: list[str]) ->
 def _options(words: list[str]) -> dict[str, Any]:
     """`--name value`, `--name=value` and a bare `--name` as settings; the last of a name wins."""
     found: dict[str, Any] = {}
-    for word, after in zip(words, [*words[1:], ""], strict=True):
+    for word, after in pairwise([*words, ""]):
         if not word.startswith("--") or len(word) < 3:
             continue
         name, equals, value = word[2:].partition("=")

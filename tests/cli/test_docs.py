@@ -9,15 +9,19 @@ import pytest
 
 from gpuqueue.wire.jobs import (
     AttemptView,
+    CalibrationView,
     CardView,
     CheckView,
     Diagnosis,
+    Estimated,
     EventView,
     JobDetail,
     JobView,
     QuotaView,
+    RunView,
     StrangerView,
     TenantView,
+    TorchPeak,
 )
 from gpuqueue.wire.states import JobState
 from gq.verbs import VERBS
@@ -33,6 +37,10 @@ CODE = set(re.findall(r"`([a-z_]+)`", PAGE))
         JobDetail,
         AttemptView,
         Diagnosis,
+        Estimated,
+        TorchPeak,
+        RunView,
+        CalibrationView,
         CardView,
         TenantView,
         StrangerView,

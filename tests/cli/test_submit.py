@@ -180,6 +180,33 @@ def test_json_is_what_the_daemon_answered(daemon: CannedDaemon, gq: Gq) -> None:
     assert (answer["job"]["id"], answer["notes"]) == (16, ["borrows 3.2 GiB"])
 
 
+def test_auto_asks_the_daemon_to_decide(gq: Gq, sent: Callable[..., dict[str, Any]]) -> None:
+    request = sent("--vram", "auto", "--", "true")
+    assert (request["vram_auto"], request["vram_mib"]) == (True, 0)
+    assert (request["model"], request["estimate"]) == (None, None)
+    script(gq, "#!/bin/sh\n#GQ --vram auto\n:\n")
+    assert sent("train.sh")["vram_auto"] is True
+    assert sent("--vram", "2G", "train.sh")["vram_auto"] is False
+
+
+def test_what_can_be_foreseen_goes_along(gq: Gq, sent: Callable[..., dict[str, Any]]) -> None:
+    trains = ["--model_name_or_path", "Qwen/Qwen2.5-7B", "--per_device_train_batch_size", "1"]
+    request = sent("--vram", "22G", "--", "env", *trains)
+    assert request["model"] == "Qwen2.5-7B"
+    assert request["estimate"]["occupied_mib"] > request["estimate"]["torch_peak_mib"] > 10_000
+    script(gq, f'#!/bin/sh\nenv {" ".join(trains[:2])} "$@"\n')
+    assert sent("--vram", "22G", "train.sh", *trains[2:])["estimate"] == request["estimate"]
+    (gq.directory / "job.py").write_text("SFTTrainer('Qwen/Qwen2.5-7B', args=SFTConfig(max_length=512))\n")
+    assert sent("--vram", "22G", "job.py", "--model", "Qwen2.5-7B")["estimate"] is not None
+
+
+@pytest.mark.parametrize("words", ["--model no-such-model", "--model Qwen2.5-7B", "broken.py", "broken.yaml"])
+def test_what_cannot_be_read_stops_no_job(gq: Gq, sent: Callable[..., dict[str, Any]], words: str) -> None:
+    (gq.directory / "broken.py").write_text("SFTConfig(" + "(" * 500)
+    (gq.directory / "broken.yaml").write_bytes(b"base_model: \xff")
+    assert sent("--vram", "1G", "--", "true", *words.split())["estimate"] is None
+
+
 def test_a_missing_vram_names_gq_estimate(daemon: CannedDaemon, gq: Gq) -> None:
     assert "gq estimate" in refused(gq("submit", "--", "true"), daemon)
 

@@ -15,8 +15,9 @@ from gpuqueue.backends.local import LocalBackend
 from gpuqueue.core.readings import ProbeState
 from gpuqueue.engine.ports import Backend
 from gpuqueue.wire.errors import ErrorCode, GpuqueueError
+from gpuqueue.wire.jobs import TorchPeak
 from gpuqueue.wire.procfs import lives
-from gpuqueue.wire.rundir import CLAIM, SPEC
+from gpuqueue.wire.rundir import CLAIM, REPORT, SPEC, USER_DIR
 from tests.shim.harness import (
     a_spec,
     checkpoint,
@@ -95,6 +96,59 @@ def test_life_of_an_attempt(backend: LocalBackend, tmp_path: Path) -> None:
     assert probe.ended_unix is not None
     backend.start(spec)
     assert backend.probe(1, 1) == probe
+
+
+REPORT_TEXT = '{"torch": {"peak_allocated_mib": 9000, "peak_reserved_mib": 10000, "context_mib": 400}}'
+
+
+def test_what_a_helper_in_the_job_reports_of_torch_is_read(backend: LocalBackend, tmp_path: Path) -> None:
+    spec = a_spec(tmp_path, "true")
+    run(backend, spec)
+    assert backend.torch_peak(1, 1) is None
+    report = run_dir(backend, spec) / USER_DIR / REPORT
+    report.write_text(REPORT_TEXT)
+    assert backend.torch_peak(1, 1) == TorchPeak(allocated_mib=9000, reserved_mib=10000, context_mib=400)
+    report.write_text(REPORT_TEXT.replace(', "context_mib": 400', ""))
+    assert backend.torch_peak(1, 1) == TorchPeak(allocated_mib=9000, reserved_mib=10000)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "7",
+        "{}",
+        '{"torch": []}',
+        '{"torch": {"peak_allocated_mib": 1}}',
+        REPORT_TEXT.replace("9000", "-1"),
+        REPORT_TEXT.replace("9000", "1e3"),
+        REPORT_TEXT.replace("9000", "true"),
+        REPORT_TEXT.replace("9000", '"9000"'),
+        REPORT_TEXT.replace("9000", "9" * 4000),
+        REPORT_TEXT.replace("400", "99999999999"),
+        REPORT_TEXT + " " * 20_000,
+        "[" * 10_000,
+        "\udcff",
+    ],
+    ids=range(14),
+)
+def test_a_report_that_cannot_be_believed_is_no_report(tmp_path: Path, text: str) -> None:
+    user = tmp_path / "state" / "runs" / "1.1" / USER_DIR
+    user.mkdir(parents=True)
+    (user / REPORT).write_text(text, errors="surrogateescape")
+    assert LocalBackend(tmp_path / "state", "session").torch_peak(1, 1) is None
+
+
+def test_a_report_that_is_no_plain_file_is_not_opened(tmp_path: Path) -> None:
+    user = tmp_path / "state" / "runs" / "1.1" / USER_DIR
+    user.mkdir(parents=True)
+    backend = LocalBackend(tmp_path / "state", "session")
+    (tmp_path / "elsewhere").write_text(REPORT_TEXT)
+    (user / REPORT).symlink_to(tmp_path / "elsewhere")
+    assert backend.torch_peak(1, 1) is None
+    (user / REPORT).unlink()
+    os.mkfifo(user / REPORT)
+    assert backend.torch_peak(1, 1) is None
 
 
 def test_a_new_daemon_finds_all_that_the_old_one_knew(backend: LocalBackend, tmp_path: Path) -> None:

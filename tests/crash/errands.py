@@ -42,12 +42,13 @@ class Errand:
     request: dict[str, Any]
 
 
-def errand(dice: random.Random, number: str, directory: Path) -> Errand:
-    """Some job; its truth is kept in `directory`."""
+def errand(dice: random.Random, name: str, directory: Path) -> Errand:
+    """Some job of that name; its truth is kept in `directory`."""
     kind = dice.choices(list(KINDS), list(KINDS.values()))[0]
-    unique = f"{number}-{kind}"
+    unique = f"{name}-{kind}"
     plan = {"run_s": round(dice.uniform(0.05, 1.2), 2), "codes": [0], "child": None, "ignore_term": False, "simjob": []}
     restarts = kind in ("retry", "loop", "resume")
+    verb = kind if kind in ("cancel", "requeue") else None
     vram_mib = dice.choice((0, 1024, 3072, 6144))
     checkpoint_dir = None
     match kind:
@@ -59,6 +60,7 @@ def errand(dice: random.Random, number: str, directory: Path) -> Errand:
             plan["codes"] = [dice.randrange(1, 10) for _ in range(dice.randrange(1, 3))] + [0]
         case "loop":
             plan["codes"] = [dice.randrange(1, 10)]
+            verb = dice.choice(("cancel", None))
         case "children":
             plan |= {"codes": [dice.randrange(10)], "child": dice.choice(("near", "escaped"))}
         case "deaf":
@@ -87,7 +89,5 @@ def errand(dice: random.Random, number: str, directory: Path) -> Errand:
         "grace_s": 2,
         "checkpoint_dir": checkpoint_dir,
     }
-    verb = kind if kind in ("cancel", "requeue") else "cancel" if kind == "loop" and dice.random() < 0.5 else None
-    return Errand(
-        unique=unique, kind=kind, restarts=restarts, verb=verb, verb_after_s=dice.uniform(0, 2.5), request=request
-    )
+    verb_after_s = dice.uniform(0, 2.5)
+    return Errand(unique=unique, kind=kind, restarts=restarts, verb=verb, verb_after_s=verb_after_s, request=request)

@@ -19,10 +19,8 @@ from pathlib import Path
 from gpuqueue.wire.procfs import Process, read_process, send_signal
 from gpuqueue.wire.rundir import ALIVE, EXIT, STOP
 from tests.crash.nursery import QuickNode
-from tests.crash.traffic import Away, ask
 from tests.e2e.node import pids
 
-READY_S = 60.0
 AIM_S = 5.0
 DWELL_S = 1.2
 PAUSE_S = 0.01
@@ -64,9 +62,7 @@ class Killer:
 
     def until_ready(self) -> None:
         """Raises AssertionError where the daemon does not come."""
-        while not self._answers():
-            assert time.monotonic() < self._started + READY_S, f"the daemon does not answer:\n{self._node.tail()}"
-            time.sleep(PAUSE_S)
+        self._node.until_ready()
         self._ready_s = time.monotonic() - self._started
 
     def daemon(self, aimed: bool) -> bool:
@@ -131,13 +127,6 @@ class Killer:
         return hits > 0
 
     # The daemon
-
-    def _answers(self) -> bool:
-        assert self._node.lives, f"the daemon ended by itself:\n{self._node.tail()}"
-        try:
-            return ask(self._node.socket, "GET", "/v1/node")[0] == 200
-        except Away:
-            return False
 
     def _freeze(self, aimed: bool) -> set[str]:
         """What goes on at the moment at which the daemon now stands still."""

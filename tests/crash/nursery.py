@@ -12,7 +12,9 @@ import sys
 import time
 from pathlib import Path
 
+from gpuqueue.shim.linux import become_subreaper
 from gpuqueue.wire.procfs import read_process
+from tests.crash.traffic import Away, ask
 from tests.e2e.node import DEADLINE_S, Node, kill_leftovers
 
 
@@ -36,8 +38,18 @@ class QuickNode(Node):
         self._nursery.stdin.flush()
         self.pid = int(self._nursery.stdout.readline())
         if wait:
-            self.until(self._answers, "the daemon answers")
+            self.until_ready()
         return self
+
+    def until_ready(self) -> None:
+        self.until(self._answers, "the daemon answers")
+
+    def _answers(self) -> bool:
+        assert self.lives, f"the daemon ended by itself:\n{self.tail()}"
+        try:
+            return ask(self.socket, "GET", "/v1/node")[0] == 200
+        except Away:
+            return False
 
     @property
     def lives(self) -> bool:
@@ -75,17 +87,15 @@ class QuickNode(Node):
         os.close(descriptor)
         assert ended, f"the daemon does not end:\n{self.tail()}"
 
-    def _answers(self) -> bool:
-        assert self.lives, f"the daemon ended by itself:\n{self.tail()}"
-        return self.gq("status", "--json", check=False).returncode == 0
-
 
 def nurse(log: Path, words: list[str]) -> None:
-    """Forks a daemon for every line that comes, and answers with its pid."""
+    """Forks a daemon for every line that comes, and answers with its pid. Buries orphans at once, as a good init does:
+    the status of a job that ends while daemon and shim are dead is then lost, on every machine."""
     import gpuqueue.daemon.serve  # noqa: F401 - once, for all that are to come
     from gpuqueue.daemon.main import main
 
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the dead are buried at once
+    become_subreaper()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while sys.stdin.buffer.readline():
         pid = os.fork()
         if pid == 0:

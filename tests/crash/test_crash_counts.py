@@ -14,7 +14,8 @@ ROUNDS = 8
 def test_daemons_and_shims_killed_at_random_moments(open_path: Path) -> None:
     outcome = trial(open_path, "a few rounds", ROUNDS)
     assert outcome.violations == []
-    assert (outcome.kills.daemon, outcome.kills.shim, outcome.kills.both) == (ROUNDS, ROUNDS // 4, max(1, ROUNDS // 10))
+    assert outcome.kills.daemon >= ROUNDS
+    assert (outcome.kills.shim, outcome.kills.both) == (ROUNDS // 4, 1)
     assert outcome.kills.in_transition >= ROUNDS // 2
     assert outcome.counts["true"] > 0
     assert (outcome.counts["false"], outcome.counts["run twice"]) == (0, 0)

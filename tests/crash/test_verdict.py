@@ -46,6 +46,7 @@ RIGHT = {
     "never released, the monitor killed": (accepted(), shown("failed", attempt(1, None, LOST)), {}, (1,)),
     "cancelled in time": (accepted("cancel", cancelled_in=1), shown("cancelled", attempt(1, 143)), {}, ()),
     "killed after its grace": (accepted("cancel"), shown("cancelled", attempt(1, 137)), {1: ran(None)}, ()),
+    "killed after its last word": (accepted("cancel"), shown("cancelled", attempt(1, 137)), {1: ran(143)}, ()),
     "cancelled while it waited": (accepted("cancel", cancelled_in=0), shown("cancelled"), {}, ()),
     "requeued": (
         accepted("requeue"),
@@ -58,6 +59,7 @@ RIGHT = {
 
 WRONG = {
     "false status": (accepted(), shown("failed", attempt(1, 4)), {1: ran(3)}, (), "ended with 3, and is said"),
+    "killed by nobody": (accepted(), shown("failed", attempt(1, 137)), {1: ran(3)}, (), "ended with 3, and is said"),
     "invented success": (accepted(), shown("succeeded", attempt(1, 0)), {1: ran(None)}, (1,), "did not end by itself"),
     "never ran": (accepted(), shown("succeeded", attempt(1, 0)), {}, (), "never ran by itself"),
     "lost for no reason": (

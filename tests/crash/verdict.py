@@ -84,7 +84,8 @@ def _of_attempt(job: Accepted, attempt: Mapping[str, Any], said: Told | None, un
         elif "lost" not in attempt["outcome"] and not job.asks:
             yield f"has lost its status, and does not say so: {attempt['outcome']!r}"
     elif said is not None and said.code is not None:
-        if code != said.code:
+        killed_in_between = job.asks and code == KILLED  # its grace was over after its last word, before its end
+        if code != said.code and not killed_in_between:
             yield f"ended with {said.code}, and is said to have ended with {code}"
     elif not (job.asks and code in (TERMINATED, KILLED)):
         yield f"{'never ran' if said is None else 'did not end'} by itself, and is said to have ended with {code}"
@@ -135,7 +136,7 @@ def tally(shown: Mapping[str, Any], truth: Mapping[int, Told]) -> Counter[str]:
             counts["never ran"] += 1
         elif attempt["exit_code"] is None:
             counts["said to be lost"] += 1
-        elif said.code in (None, attempt["exit_code"]):
+        elif said.code in (None, attempt["exit_code"]) or attempt["exit_code"] == KILLED:
             counts["true"] += 1
         else:
             counts["false"] += 1

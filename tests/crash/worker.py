@@ -55,19 +55,24 @@ class Worker:
         # From here on a stop signal changes nothing: what was said is what comes.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         self._say("end", str(code if code >= 0 else 128 - code))
-        if code < 0:
-            signal.signal(-code, signal.SIG_DFL) if -code != signal.SIGKILL else None
-            os.kill(os.getpid(), -code)
-        os._exit(code)
+        if code >= 0:
+            os._exit(code)
+        if -code != signal.SIGKILL:
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+        os._exit(127)  # not reached
 
     def _on_term(self, *_: object) -> None:
         self._end(STOPPED)
 
     def _have_a_child(self, kind: str) -> None:
         """One that outlives its parent: in the same session, escaped from it, or deaf to the stop signal as well."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # the child must not speak for its parent
         if os.fork():
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
             return
         signal.signal(signal.SIGTERM, signal.SIG_IGN if kind == "deaf" else signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
         if kind != "near":
             os.setsid()
             if os.fork():

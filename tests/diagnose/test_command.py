@@ -15,7 +15,7 @@ FIELDS = ["cause", "confidence", "evidence", "advice", "retry", "phase", "pids",
 
 def run(*arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
-        [sys.executable, "-c", "from gq.diagnose import command; command()", *arguments],
+        [sys.executable, "-m", "gq", "diagnose", *arguments],
         input=given,
         capture_output=True,
         env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'cli'}"},

@@ -9,17 +9,18 @@ import pkgutil
 import pwd
 import sys
 
+import gpuqueue.estimate
 import gpuqueue.wire
 import gq
 
-IMPORTED_LATE = ("difflib", "json", "textwrap", "unicodedata")  # by click and gq
+IMPORTED_LATE = ("csv", "difflib", "json", "textwrap", "unicodedata")  # by click and gq
 
 
 def main() -> None:
     user, *words = sys.argv[1:]
     for name in IMPORTED_LATE:
         importlib.import_module(name)
-    for package in (gpuqueue.wire, gq):
+    for package in (gpuqueue.wire, gpuqueue.estimate, gq):
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             if not module.name.endswith("__main__"):
                 importlib.import_module(module.name)

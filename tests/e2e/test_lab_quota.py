@@ -1,7 +1,6 @@
 """configs/lab-32g.toml on a 32 GB card, borrowing off (Q1, Q3, Q8): nobody trains with more than 20 GiB, nobody
 trains in the last 10 GiB of the card, a light job starts there at once; an admin changes that without a restart."""
 
-import json
 import secrets
 from collections.abc import Callable
 from pathlib import Path
@@ -59,7 +58,7 @@ def test_train_claims_of_all_never_exceed_the_card_less_what_is_held_back(lab: N
     assert lab.job(fits)["state"] == "queued"  # S4: behind the one that VRAM blocks
     lab.gq("cancel", str(second), user=b.name)
     lab.until_state(fits, "running")
-    (card,) = json.loads(lab.gq("gpus", "--json").stdout)
+    card = lab.card()
     assert card["free_for_train_mib"] == 0
     assert card["free_to_claim_mib"] == 1024
     assert card["held_back_mib"] == 10 * 1024
@@ -84,12 +83,12 @@ def test_a_quota_set_by_an_admin_counts_without_a_restart_and_by_nobody_else(
 
         lab.gq("quota", "set", a.name, "--train", "21G", user=admin.name)
         lab.until_state(waits, "running")
-        events = json.loads(lab.gq("events", "--json").stdout)
+        events = lab.ask("/v1/events")
         assert any(e["actor"] == admin.name and f"quota of {a.name} set: train 21.0 GiB" in e["text"] for e in events)
 
         # Lowered, it stops nothing that runs (Q8), and counts from the next start on; unset, the default is back.
         lab.gq("quota", "set", a.name, "--train", "1G", user=admin.name)
-        shown = {q["account"]: q for q in json.loads(lab.gq("quota", "--json").stdout)}[a.name]
+        shown = {quota["account"]: quota for quota in lab.ask("/v1/quotas")}[a.name]
         assert (shown["train_mib"], shown["train_used_mib"], shown["source"]) == (
             1024,
             21 * 1024,

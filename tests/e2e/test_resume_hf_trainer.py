@@ -51,7 +51,7 @@ def test_a_killed_trainer_goes_on_at_its_newest_complete_checkpoint(
 
 
 def test_what_is_half_written_and_what_is_last_weeks_is_skipped(make_node: Callable[..., Node]) -> None:
-    node = make_node(config=CONFIG.replace("base = \"1s\"", "base = \"10s\"")).start()
+    node = make_node(config=CONFIG.replace('base = "1s"', 'base = "10s"')).start()
     out = node.work / "out"
     job = node.submit("--vram", "1G", "--checkpoint-dir", "out", "--", *TRAINER)
     node.until(lambda: "step 11 loss" in log(node, job, 1), "it is past its second save", timeout=IMPORTS_S)

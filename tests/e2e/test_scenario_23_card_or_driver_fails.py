@@ -2,7 +2,6 @@
 jobs are untouched, new ones wait; when it is back, all goes on. A lost card is drained with its reason, the jobs on
 it are requeued free of charge, and the other card and its jobs notice nothing."""
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path

@@ -104,7 +104,16 @@ job_ids = st.one_of(
 )
 paths = st.one_of(
     st.sampled_from(
-        ["/v1/jobs", "/v1/jobs/cancel-all", "/v1/cards", "/v1/quotas", "/v1/events", "/v1/node", "/v1/doctor"]
+        [
+            "/v1/jobs",
+            "/v1/jobs/cancel-all",
+            "/v1/cards",
+            "/v1/quotas",
+            "/v1/history",
+            "/v1/events",
+            "/v1/node",
+            "/v1/doctor",
+        ]
     ),
     st.builds(
         "/v1/jobs/{}{}".format, job_ids, st.sampled_from(["", "/why", "/cancel", "/requeue", "/keep", "/log", "/"])

@@ -21,6 +21,11 @@ def harmless(body: Any) -> Any:
         made["cwd"] = "/" + made["cwd"]
     if type(made.get("vram_mib")) is int and made["vram_mib"] >= 0:
         made["vram_mib"] = 1 + made["vram_mib"] % 6000
+    if isinstance(estimate := made.get("estimate"), dict):
+        sizes = {name: 1 + mib % 6000 if type(mib) is int and mib >= 0 else mib for name, mib in estimate.items()}
+        made["estimate"] = sizes
+    if made.get("vram_auto") is True:
+        made["vram_mib"] = 0
     if isinstance(made.get("signal"), str):
         made["signal"] = "SIGUSR1" if len(made["signal"]) % 2 else made["signal"]
     return made
