@@ -124,18 +124,19 @@ def test_a_fraction_of_the_users_own_holds(job: Job) -> None:
 @pytest.mark.parametrize("cap", ["", "0", "many"])
 def test_without_a_cap_nothing_waits_for_anything(job: Job, cap: str) -> None:
     ran = job(
-        "import sys, torch; torch.cuda.init(); print(torch.cuda.capped, [1 for f in sys.meta_path if type(f).__name__ == 'AfterImport'])",
+        "import sys, torch; torch.cuda.init(); print(torch.cuda.capped, 'AfterImport' in str(sys.meta_path))",
         cap=cap,
     )
-    assert (ran.out, ran.err) == ("{} []", "")
+    assert (ran.out, ran.err) == ("{} False", "")
 
 
 def test_nothing_is_left_of_the_hook_once_it_is_used(job: Job) -> None:
     ran = job(
-        "import sys, torch, tensorflow; print([type(f).__name__ for f in sys.meta_path if 'After' in type(f).__name__],"
-        f" {str(HOOK)!r} in sys.path, type(torch.__loader__).__name__, vars(torch.__loader__).keys() & {{'exec_module'}})"
+        "import sys, torch, tensorflow; print('AfterImport' in str(sys.meta_path),"
+        f" {str(HOOK)!r} in sys.path, type(torch.__loader__).__name__,"
+        " vars(torch.__loader__).keys() & {'exec_module'})"
     )
-    assert ran == Ran(0, "[] False SourceFileLoader set()", "")
+    assert ran == Ran(0, "False False SourceFileLoader set()", "")
 
 
 def test_what_the_hook_meets_in_a_strange_torch_does_not_break_the_job(job: Job) -> None:
@@ -188,7 +189,7 @@ def test_every_python_starts_and_those_from_3_8_on_are_capped(job: Job, python: 
         [python, "-S", "-c", "import sys; print(sys.version_info[:2] >= (3, 8))"], capture_output=True, text=True
     )
     if version.returncode != 0:
-        pytest.skip(f"{python} does not run here: {version.stderr.strip()}")
+        pytest.skip(f"{python} does not run here: {version.stderr.strip().splitlines()[:1]}")
     ran = job("import sys; print(str(sys.mine) + str('gpuqueue_cap' in sys.modules))", python=python)
     assert (ran.status, ran.out) == (0, f"1{version.stdout.strip()}")
     if "True" in version.stdout:
