@@ -90,6 +90,7 @@ def launch(engine: Engine, job: Job, attempt: Attempt) -> None:
         pin=engine.settings.policy.place.pin,
         log_cap_bytes=engine.settings.log_cap_mib * 1024 * 1024,
         card_environment=engine.cards.job_environment(),
+        card_totals_mib=[card.total_mib for card in engine.reading.cards if card.uuid in attempt.cards],
         report=Path(engine.backend.log_path(job.id, attempt.number)).with_name(REPORT),
     )
     try:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.node import SIMJOB, Node
+from tests.hook.standins import TORCH
 
 pytestmark = pytest.mark.e2e
 
@@ -111,6 +112,17 @@ def test_without_cap_nothing_is_told_and_doctor_says_what_it_would_be(node: Node
     assert node.logs(job).splitlines()[-2:] == ["{'GQ_CAP_MIB': None}", "False"]
     (cap,) = [check for check in json.loads(node.gq("doctor", "--json").stdout) if check["name"] == "cap"]
     assert (cap["level"], "PyTorch 1.8" in cap["text"]) == ("note", True)
+
+
+def test_what_pytorch_held_is_reported_and_shown(node: Node) -> None:
+    (node.work / "torch.py").write_text(TORCH)  # a stand-in: no GPU here
+    paths = {"PYTHONPATH": f"{node.work}:{node.env['PYTHONPATH']}"}
+    run = "import torch; torch.cuda.init(); print(torch.cuda.capped)"
+    job = node.submit("--vram", "8G", "--cap", "--", sys.executable, "-c", run, env=paths)
+    assert node.wait(job) == 0
+    assert "{0: 0.240375, 1: 0.240375}" in node.logs(job)
+    (attempt,) = node.show(job)["attempts"]
+    assert (attempt["torch"]["allocated_mib"], attempt["torch"]["reserved_mib"]) == (101, 201)
 
 
 OUT_OF_MEMORY = (
