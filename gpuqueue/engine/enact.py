@@ -18,7 +18,7 @@ from gpuqueue.core.snapshot import Snapshot
 from gpuqueue.engine.engine import Engine
 from gpuqueue.engine.launch import build_spec
 from gpuqueue.wire.errors import GpuqueueError
-from gpuqueue.wire.rundir import StopOrder
+from gpuqueue.wire.rundir import REPORT, StopOrder
 from gpuqueue.wire.states import JobState
 from gpuqueue.wire.units import format_mib
 
@@ -90,7 +90,8 @@ def launch(engine: Engine, job: Job, attempt: Attempt) -> None:
         pin=engine.settings.policy.place.pin,
         log_cap_bytes=engine.settings.log_cap_mib * 1024 * 1024,
         card_environment=engine.cards.job_environment(),
-        report=Path(engine.backend.log_path(job.id, attempt.number)).with_name("report.json"),
+        card_totals_mib=[card.total_mib for card in engine.reading.cards if card.uuid in attempt.cards],
+        report=Path(engine.backend.log_path(job.id, attempt.number)).with_name(REPORT),
     )
     try:
         engine.backend.start(spec)
