@@ -20,7 +20,7 @@ from gq.headers import header_lines
 from gq.terminal import complain, plain, print_json
 from gq.words import claim_words
 
-NOT_IN_SCRIPTS = frozenset({"attach", "quiet", "as_json", "as_user", "help"})
+NOT_IN_SCRIPTS = frozenset({"attach", "quiet", "as_json", "as_user", "help", "steps", "minutes", "go_on"})
 DASHED = "gq.dashed"  # in the context: whether the words came after --
 
 
@@ -35,7 +35,7 @@ class Submit(click.Command):
         return rest
 
 
-def _options(function: Callable[..., Any]) -> Callable[..., Any]:
+def job_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """What a job may ask for, on the command line and in `#GQ` lines."""
     for option in reversed(
         [
@@ -71,7 +71,9 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
             ),
             click.option("--resume-arg", metavar="ARG", help="Appended to resume, e.g. '--resume={checkpoint}'."),
             click.option("--grow", is_flag=True, help="Out of VRAM: once more, with what it turned out to need."),
-            click.option("--cap", is_flag=True, help="Its own framework is told the claim, and fails instead of others."),
+            click.option(
+                "--cap", is_flag=True, help="Its own framework is told the claim, and fails instead of others."
+            ),
             click.option("--account", metavar="NAME", help="Whose quota, where a login is shared (or GQ_ACCOUNT)."),
         ]
     ):
@@ -85,7 +87,7 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
     context_settings={"allow_interspersed_args": False},
     options_metavar="[OPTIONS]",
 )
-@_options
+@job_options
 @click.option("--as", "as_user", metavar="USER", help="For this user (admins; it is recorded).")
 @click.option("--attach", "-a", is_flag=True, help="Follow its log, and exit as the job does.")
 @click.option("--quiet", "-q", is_flag=True, help="Print the job's id, nothing else.")
@@ -103,7 +105,7 @@ def command(
         raise usage("nothing to run", "gq submit --vram 22G train.sh, or: gq submit --vram 22G -- python train.py")
     if attach and as_json:
         raise usage("--attach prints the job's log: --json does not go with it")
-    request = _request(ctx, list(words), asked)
+    request = request_of(ctx, list(words), asked)
     try:
         submitted = client.ask_again("POST", "/v1/jobs", to_json(request))
     except GpuqueueError as error:
@@ -115,7 +117,7 @@ def command(
     return _attached(submitted.job.id) if attach else DONE
 
 
-def _request(ctx: click.Context, words: list[str], asked: dict[str, Any]) -> SubmitRequest:
+def request_of(ctx: click.Context, words: list[str], asked: dict[str, Any]) -> SubmitRequest:
     """The job as asked for. Raises a usage error for everything that can be seen to be wrong from here."""
     script = script_name = None
     if ctx.meta[DASHED]:

@@ -19,6 +19,7 @@ class Verb(NamedTuple):
 SECTIONS: dict[str, tuple[Verb, ...]] = {
     "Jobs": (
         Verb("submit", "Put a script or a command in the queue."),
+        Verb("probe", "Run the first steps, and say what to claim."),
         Verb("status", "The cards and the queue (also plain `gq`)."),
         Verb("why", "Why a job waits, or how it ended, in one line."),
         Verb("show", "All about one job."),

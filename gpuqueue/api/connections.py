@@ -16,9 +16,9 @@ from gpuqueue.api.problems import SEE_SCHEMA, UNREADABLE, problem
 from gpuqueue.engine.callers import Peer
 from gpuqueue.wire.errors import ErrorCode, GpuqueueError
 
-ASK_WITHIN_S = 30.0  # and at most twice as long: a request comes whole within it, since a Unix socket has no slow line
 MOST = 4096
-KEPT_FREE = 256  # descriptors for the store, logs, and each running job's pidfd
+KEPT_FREE = 256  # descriptors for the store, logs, each running job's pidfd, and what is accepted in one go
+ACCEPTED_IN_ONE_GO = 32  # a few times as many come before the first of them can make room; the others wait to connect
 
 
 def most_connections() -> int:
@@ -34,13 +34,14 @@ class Connection(H11Protocol):
     peer: Peer
     since: float  # the loop's time when it last sent something
     timer: asyncio.TimerHandle
+    ask_within_s = 30.0  # or at most twice as long: on a Unix socket a whole request takes no time
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.peer = peer_of(transport.get_extra_info("socket"))
         self.app_state = {**self.app_state, "peer": self.peer}
         self.since = self.loop.time()
-        self.timer = self.loop.call_later(ASK_WITHIN_S, self.look, None)
+        self.timer = self.loop.call_later(self.ask_within_s, self.look, None)
         if len(self.connections) > most_connections():
             self.make_room()
 
@@ -76,7 +77,7 @@ class Connection(H11Protocol):
         if not self.being_answered and self.cycle is answered_before:
             self.transport.abort()
             return
-        self.timer = self.loop.call_later(ASK_WITHIN_S, self.look, self.cycle)
+        self.timer = self.loop.call_later(self.ask_within_s, self.look, self.cycle)
 
     def make_room(self) -> None:
         """Closes a connection of the user who has most of them: the one that has been idle longest, and only where

@@ -55,10 +55,11 @@ def serve_command(
     config: Path | None, state_dir: Path | None, socket_path: Path | None, simulate: str | None, verbose: bool
 ) -> None:
     """Serve until stopped. Running jobs go on without the daemon, and are found again."""
-    from gpuqueue.daemon import journal
-    from gpuqueue.daemon.serve import serve
-
     settings = with_options(load(chosen(config)), state_dir, socket_path, simulate)
+
+    from gpuqueue.daemon import journal
+    from gpuqueue.daemon.serve import serve  # takes a second, which a mistake need not wait for
+
     journal.set_up(verbose)
     serve(settings)
 
@@ -80,11 +81,12 @@ def check_config(file: Path) -> None:
 @click.option("--state-dir", type=click.Path(path_type=Path), help="where the queue is kept")
 def init(config: Path | None, state_dir: Path | None) -> None:
     """Make the state directory and its database, and say what the node has."""
+    settings = with_options(load(chosen(config)), state_dir, None, None)
+
     from gpuqueue.daemon.serve import make_state_dir
     from gpuqueue.gpu.nvml import NvmlCards
     from gpuqueue.store.open import open_store
 
-    settings = with_options(load(chosen(config)), state_dir, None, None)
     directory = Path(settings.state_dir)
     make_state_dir(directory)
     open_store(directory / "gpuqueue.db").close()

@@ -12,7 +12,7 @@ from pathlib import Path
 import uvicorn
 
 from gpuqueue.api.app import build_app
-from gpuqueue.api.connections import Connection
+from gpuqueue.api.connections import ACCEPTED_IN_ONE_GO, Connection
 from gpuqueue.backends.local import LocalBackend
 from gpuqueue.config.settings import Settings
 from gpuqueue.daemon import lock, systemd
@@ -65,7 +65,9 @@ def make_state_dir(state_dir: Path) -> None:
         state_dir.chmod(0o711)
     except OSError as error:
         raise GpuqueueError(
-            ErrorCode.UNAVAILABLE, f"cannot make {state_dir}: {error.strerror}", "run as root, or give --state-dir"
+            ErrorCode.UNAVAILABLE,
+            f"cannot make {state_dir}: {error.strerror}",
+            "give another --state-dir, or run as root",
         ) from error
 
 
@@ -95,6 +97,7 @@ async def _serve(engine: Engine, server_socket: socket.socket) -> None:
     config = uvicorn.Config(
         build_app(engine),
         http=Connection,
+        backlog=ACCEPTED_IN_ONE_GO,
         ws="none",
         lifespan="off",
         loop="asyncio",

@@ -357,9 +357,10 @@ def test_a_mistake_in_the_configuration_is_one_line_with_file_and_line(open_path
     file = open_path / "c.toml"
     for text, named in CONFIGS:
         file.write_bytes(text.encode("latin-1"))
-        for words in (("check-config", str(file)), ("serve", "--config", str(file)), ("init", "--config", str(file))):
-            done = gpuqueued(*words, cwd=open_path)
-            assert_clear(done, USAGE, f"{file}{named}" if named.startswith(":") else named, "gpuqueued")
+        named = f"{file}{named}" if named.startswith(":") else named
+        assert_clear(gpuqueued("check-config", str(file), cwd=open_path), USAGE, named, "gpuqueued")
+    for verb in ("serve", "init"):
+        assert_clear(gpuqueued(verb, "--config", str(file), cwd=open_path), USAGE, named, "gpuqueued")
     assert sorted(open_path.iterdir()) == [file]
 
 

@@ -50,11 +50,10 @@ class Target:
 
     def connect(self, *, as_admin: bool = False) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.settimeout(ANSWER_S)
-        with _acting_as(
-            os.geteuid() if as_admin else self.uid
-        ):  # the kernel takes the peer's uid when the connection is made
+        uid = os.geteuid() if as_admin else self.uid
+        with _acting_as(uid):  # the kernel takes the peer's uid when the connection is made
             connection.connect(str(self.node.socket))
+        connection.settimeout(ANSWER_S)
         return connection
 
     def session(self, *, as_admin: bool = False) -> requests.Session:
