@@ -11,7 +11,7 @@ from gpuqueue.wire.jobs import SubmitRequest, to_json
 from gpuqueue.wire.states import FINAL_STATES, WAITING_STATES, JobClass, JobState, RestartMode
 from gpuqueue.wire.units import format_mib, format_seconds
 from gq import client
-from gq.arguments import Between, AUTO, json_option
+from gq.arguments import AUTO, Between, json_option
 from gq.exits import DONE, FAILED, INTERRUPTED, usage
 from gq.follow import HOLD_S, POLL_S, Waits, await_end, read_piece
 from gq.steps import StepCount
