@@ -222,7 +222,8 @@ def _too_small(
         needed = own + asked
         parts.append(f"It held {gib(own)} and asked for {gib(asked)} more")
         claim = evidence.claim_mib
-        if claim is not None and needed > claim:
+        outgrown = message.capacity_mib is not None and _claim_for(needed) > message.capacity_mib
+        if claim is not None and needed > claim and not outgrown:
             parts.append(f", beyond its claim of {gib(claim)}: claim {_claim_for(needed)}M or more, or use {_LESS}.")
         elif message.capacity_mib is not None:
             parts.append(f" on a card of {gib(message.capacity_mib)}: use {_LESS}.")

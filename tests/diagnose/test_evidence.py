@@ -77,6 +77,12 @@ class TestNeighbours:
         )
         assert diagnose(crowd).cause is Cause.neighbour
 
+    def test_no_claim_is_advised_that_is_larger_than_the_card(self) -> None:
+        text = oom(asked="2.00 GiB", free="100.00 MiB", allocated="31.00 GiB")
+        advice = diagnose(Evidence(text, exit_status=1, claim_mib=3 * GIB)).advice
+        assert "on a card of 31.7 GiB: use" in advice
+        assert "claim" not in advice
+
     def test_what_the_job_needed_is_told_where_its_message_tells(self) -> None:
         assert diagnose(Evidence(CROWDED, exit_status=1)).needed_mib == 9728 + 200 + 512
         assert diagnose(Evidence(BARE, exit_status=1)).needed_mib is None
