@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 WORKERS ?= auto
 STRICT := gpuqueue/core gpuqueue/wire gpuqueue/engine gpuqueue/shim gpuqueue/hook gpuqueue/checkpoints gpuqueue/estimate gpuqueue/diagnose
 
-.PHONY: help demo test fast check format crash fuzz test-ml bench lock clean
+.PHONY: help demo test fast lint check format crash fuzz test-ml bench lock clean
 
 help:
 	@echo "make demo    five stories on a simulated 32 GB card, under 90 seconds"
@@ -33,12 +33,13 @@ test: $(READY)
 fast: $(READY)
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not ml and not crash and not fuzz and not e2e and not root"
 
-check: $(READY)
+check: lint fast
+
+lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(STRICT)
 	$(BIN)/lint-imports
-	$(MAKE) fast
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from gpuqueue.wire.errors import ErrorCode, GpuqueueError
 from gpuqueue.wire.jobs import SubmitRequest, to_json
 from gpuqueue.wire.states import FINAL_STATES, WAITING_STATES, JobClass, JobState, RestartMode
 from gpuqueue.wire.units import format_mib, format_seconds
@@ -68,7 +69,7 @@ def command(
     try:
         seen = _watch(probe.id, steps or STEPS, limit_s, StepCount(job.resume is not None))
     except KeyboardInterrupt:
-        client.post(f"/v1/jobs/{probe.id}/cancel")
+        _cancel(probe.id)
         print(f"\ngq: job {probe.id}, the probe, is cancelled", file=sys.stderr)
         return INTERRUPTED
     return _told(job, seen, go_on, as_json)
@@ -128,12 +129,20 @@ def _watch(job: int, steps: int, limit_s: int, count: StepCount) -> Seen:
         if view.state in WAITING_STATES:
             waits.say(view)
         elif view.state == JobState.RUNNING and (count.steps >= steps or view.ran_s >= limit_s):
-            client.post(f"/v1/jobs/{job}/cancel")
+            _cancel(job)
             while view.state not in FINAL_STATES:
                 view = await_end(job, HOLD_S)
             return Seen(view, count.steps, ours=view.state == JobState.CANCELLED)
         if silent:
             await_end(job, POLL_S)
+
+
+def _cancel(job: int) -> None:
+    try:
+        client.post(f"/v1/jobs/{job}/cancel")
+    except GpuqueueError as error:
+        if error.code != ErrorCode.CONFLICT:  # it has ended by itself meanwhile
+            raise
 
 
 def _told(job: SubmitRequest, seen: Seen, go_on: bool, as_json: bool) -> int:

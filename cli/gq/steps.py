@@ -2,10 +2,10 @@
 
 import re
 
-# One step as programs print it: step 120, global_step=120, step: 12/500. Words such as max_step or "steps" set a number.
+# One step as programs print it: step 120, global_step=120, step: 12/500. Words such as max_step and "steps" set one.
 _STEP = re.compile(r"(?<!\w)(?:global[_ ])?step\b['\"]?\s*[:=#\[]?\s*(\d{1,9})\b", re.IGNORECASE)
 # A progress bar of a trainer has no title, or one of these; those of downloads and of data preparation have others.
-_BAR = re.compile(r"^(?P<title>[^|\d]*?):?\s*\d{1,3}%\|[^|]*\|\s*(?P<value>\d{1,9})/\d{1,9} ?\[", re.IGNORECASE)
+_BAR = re.compile(r"^(?P<title>[^|]*?):?\s*\d{1,3}%\|[^|]*\|\s*(?P<value>\d{1,9})/\d{1,9} ?\[", re.IGNORECASE)
 _TRAINS = re.compile(r"\b(?:epoch|train\w*|steps?|iter\w*)\b", re.IGNORECASE)
 _LOSS = re.compile(r"\{'loss':")
 _LONGEST = 10_000  # characters of a line that is not ended yet

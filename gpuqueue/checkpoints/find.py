@@ -15,9 +15,7 @@ MAX_DEPTH = 4
 MAX_PEEK = 200
 
 # In the order of trust: of several numbers in a name ("epoch=3-step=1000") the first pattern's counts.
-_STEP = re.compile(
-    r"(?:^|[^a-z])(?:global_?-?step|num_?updates|steps?|iter|iterations?)[-_=.]?(\d{1,15})(?!\d)", re.I
-)
+_STEP = re.compile(r"(?:^|[^a-z])(?:global_?-?step|num_?updates|steps?|iter|iterations?)[-_=.]?(\d{1,15})(?!\d)", re.I)
 _SAVE = re.compile(r"(?:^|[^a-z])(?:checkpoint|chkpt|ckpt|ck|chk)[-_=.]?(\d{1,15})(?!\d)", re.I)
 _EPOCH = re.compile(r"(?:^|[^a-z])(?:epochs?|ep)[-_=.]?(\d{1,15})(?!\d)", re.I)
 _FAIRSEQ = re.compile(r"^checkpoint_\d+_(\d{1,15})$")
@@ -29,9 +27,7 @@ _ROLE = re.compile(
     re.IGNORECASE,
 )
 _TENSORFLOW = re.compile(r"^(.+)\.(?:index|data-\d{5}-of-\d{5})$")
-_SHARD = re.compile(
-    r"-\d+-of-\d+|_\d+_of_\d+|^(?:rng_state|random_states|zero_pp_rank|mp_rank|__\d+_\d+)", re.I
-)
+_SHARD = re.compile(r"-\d+-of-\d+|_\d+_of_\d+|^(?:rng_state|random_states|zero_pp_rank|mp_rank|__\d+_\d+)", re.I)
 
 # What a save, a download or rsync leaves behind when it is cut short.
 TEMPORARY = re.compile(

@@ -93,6 +93,4 @@ def _absolute(path: str | os.PathLike[str]) -> str:
 def _checkpoint(verdict: Verdict) -> Checkpoint | None:
     if verdict.reason is not None or verdict.step is None or verdict.layout is None:
         return None
-    return Checkpoint(
-        verdict.path, verdict.step, verdict.layout, verdict.completed_at or 0.0, verdict.size_bytes
-    )
+    return Checkpoint(verdict.path, verdict.step, verdict.layout, verdict.completed_at or 0.0, verdict.size_bytes)

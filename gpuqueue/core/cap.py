@@ -9,6 +9,6 @@ def allocator_cap_mib(claim_mib: int) -> int:
     return max(claim_mib - CONTEXT_MIB, claim_mib // 2)
 
 
-def permille_of(mib: int, capacity_mib: int) -> int:
+def permille_of(mib: int, total_mib: int) -> int:
     """The part of a card in per mille, rounded down; 1 to 1000, as frameworks take neither none nor more than all."""
-    return min(max(mib * 1000 // max(capacity_mib, 1), 1), 1000)
+    return min(max(mib * 1000 // max(total_mib, 1), 1), 1000)

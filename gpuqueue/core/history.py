@@ -59,7 +59,7 @@ def work_of(request: SubmitRequest) -> Work:
     return Work(
         key=_hash(request.script, request.command, request.cwd),
         program=program,
-        cards=request.gpus,
+        cards=request.gpus if request.vram_mib or request.vram_auto else 0,
         model=request.model,
         family=family(request.model) if request.model else None,
     )

@@ -1,4 +1,5 @@
-"""A card that is gone takes its jobs along: they are requeued, free of charge (H1, Z6).
+"""A card that is gone takes its jobs along: they are requeued, free of charge (H1, Z6), but for those that must not
+run twice.
 
 Only a card that the driver calls lost: one that cannot be read for a while costs nobody a job.
 """
@@ -9,6 +10,7 @@ from gpuqueue.core.decisions import Stop
 from gpuqueue.core.model import AfterStop, Attempt, Job
 from gpuqueue.core.reasons import Reason, ReasonCode
 from gpuqueue.core.snapshot import Card
+from gpuqueue.wire.states import RestartMode
 
 
 def judge(job: Job, attempt: Attempt, cards: Sequence[Card]) -> Stop | None:
@@ -16,5 +18,6 @@ def judge(job: Job, attempt: Attempt, cards: Sequence[Card]) -> Stop | None:
     for card in cards:
         if card.gone and card.uuid in attempt.cards:
             reason = Reason(ReasonCode.CARD_LOST, {"card": card.index, "why": card.drained or "lost"})
-            return Stop(job_id=job.id, reason=reason, after=AfterStop.REQUEUE)
+            after = AfterStop.STOP if job.ask.restart is RestartMode.NEVER else AfterStop.REQUEUE
+            return Stop(job_id=job.id, reason=reason, after=after)
     return None

@@ -207,8 +207,7 @@ def _success(reading: _Reading) -> Finding:
             Cause.none,
             Confidence.medium,
             last.exception,
-            "Exit status 0, though the log ends in a traceback: if the command ends in `| tee`, use `set "
-            "-o pipefail`.",
+            "Exit status 0, though the log ends in a traceback: if the command ends in `| tee`, use `set -o pipefail`.",
             Retry.no,
         )
     return Finding(Cause.none, Confidence.high, "exit status 0", "The job succeeded.", Retry.no)

@@ -45,9 +45,7 @@ _PHASE_ADVICE = {
 def judge(clue: Clue, lines: tuple[str, ...], evidence: Evidence, phase: Phase | None) -> Finding:
     """The finding for a message that says that the card was full."""
     message = read(lines, clue.line)
-    growth = (
-        None if phase is Phase.load else (steady_growth(evidence.curve) or growth_in_log(lines[: clue.line]))
-    )
+    growth = None if phase is Phase.load else (steady_growth(evidence.curve) or growth_in_log(lines[: clue.line]))
     if message is None or (message.capacity_mib is None and not message.absurd):
         return _without_numbers(clue, message, evidence, phase, growth)
     finding = _with_numbers(clue.text, message, evidence, phase, growth)
@@ -155,9 +153,7 @@ def _reaches_cap(message: TorchMessage, evidence: Evidence) -> bool:
     return own + message.asked_mib > cap and message.free_mib >= message.asked_mib
 
 
-def _taken_by_others(
-    text: str, message: TorchMessage, evidence: Evidence, phase: Phase | None
-) -> Finding | None:
+def _taken_by_others(text: str, message: TorchMessage, evidence: Evidence, phase: Phase | None) -> Finding | None:
     """Rule 4. What NVML saw counts more than what the message leaves over."""
     capacity, own = message.capacity_mib or 0, message.own_mib
     if own is None:
@@ -226,10 +222,9 @@ def _too_small(
         needed = own + asked
         parts.append(f"It held {gib(own)} and asked for {gib(asked)} more")
         claim = evidence.claim_mib
-        if claim is not None and needed > claim:
-            parts.append(
-                f", beyond its claim of {gib(claim)}: claim {_claim_for(needed)}M or more, or use {_LESS}."
-            )
+        outgrown = message.capacity_mib is not None and _claim_for(needed) > message.capacity_mib
+        if claim is not None and needed > claim and not outgrown:
+            parts.append(f", beyond its claim of {gib(claim)}: claim {_claim_for(needed)}M or more, or use {_LESS}.")
         elif message.capacity_mib is not None:
             parts.append(f" on a card of {gib(message.capacity_mib)}: use {_LESS}.")
         else:
@@ -265,9 +260,7 @@ def _without_numbers(
     clue: Clue, message: TorchMessage | None, evidence: Evidence, phase: Phase | None, growth: Growth | None
 ) -> Finding:
     """What claim, cap, neighbours and curve tell where the message has no figures of the card."""
-    if "per_process_memory_fraction" in clue.text or _peaked_at(
-        evidence, evidence.cap_mib, _CAP_REACHED_PERCENT
-    ):
+    if "per_process_memory_fraction" in clue.text or _peaked_at(evidence, evidence.cap_mib, _CAP_REACHED_PERCENT):
         cap = "" if evidence.cap_mib is None else f" of {gib(evidence.cap_mib)}"
         return Finding(
             Cause.quota_cap,
@@ -281,13 +274,7 @@ def _without_numbers(
     pids = tuple(pid for pid, _, _ in seen)
     others = sum(mib for _, _, mib in seen)
     claim, peak = evidence.claim_mib, _peak(evidence)
-    if (
-        seen
-        and claim is not None
-        and peak is not None
-        and peak <= claim
-        and others >= _FOREIGN_MIN_WITH_CLAIM_MIB
-    ):
+    if seen and claim is not None and peak is not None and peak <= claim and others >= _FOREIGN_MIN_WITH_CLAIM_MIB:
         return Finding(
             Cause.neighbour,
             Confidence.medium,

@@ -51,9 +51,7 @@ _OTHER_SIGNAL = wording(
     Retry.yes,
 )
 _BY_STATUS: dict[int, Wording] = {
-    124: wording(
-        Cause.timeout, "", "Exit status 124 is that of `timeout`: a longer limit.", Retry.no, _USUAL
-    ),
+    124: wording(Cause.timeout, "", "Exit status 124 is that of `timeout`: a longer limit.", Retry.no, _USUAL),
     126: wording(Cause.program_error, "", "The command may not be executed: chmod +x.", Retry.no, _USUAL),
     127: wording(
         Cause.missing_module,

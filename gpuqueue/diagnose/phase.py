@@ -48,24 +48,18 @@ _FRAMES: tuple[tuple[Phase, re.Pattern[str]], ...] = (
     ),
     (
         Phase.load,
-        re.compile(
-            r"\.(?:to|cuda)\(\s*(?:device\w*|self\.\w*device\w*|\"cuda|'cuda|rank|local_rank|\))|in _apply\b"
-        ),
+        re.compile(r"\.(?:to|cuda)\(\s*(?:device\w*|self\.\w*device\w*|\"cuda|'cuda|rank|local_rank|\))|in _apply\b"),
     ),
 )
 
 _STATES: tuple[tuple[Phase, re.Pattern[str]], ...] = (
     (
         Phase.saving,
-        re.compile(
-            r"\bsaving (?:the )?(?:model|checkpoint|state|optimizer|weights)|\bsaving .*checkpoint", re.I
-        ),
+        re.compile(r"\bsaving (?:the )?(?:model|checkpoint|state|optimizer|weights)|\bsaving .*checkpoint", re.I),
     ),
     (
         Phase.evaluation,
-        re.compile(
-            r"\*+ running (?:evaluation|prediction)|\b(?:evaluating|validating)\b|^\s*validation\b", re.I
-        ),
+        re.compile(r"\*+ running (?:evaluation|prediction)|\b(?:evaluating|validating)\b|^\s*validation\b", re.I),
     ),
     (
         Phase.load,

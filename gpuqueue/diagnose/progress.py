@@ -105,7 +105,5 @@ def _belongs_to_death(line: str) -> bool:
     return bool(
         line.startswith((" ", "\t"))
         or _TRACE_FRAME.search(line)
-        or re.search(
-            r"error|exit|kill|fail|rank|pid|signal|wandb|nccl|terminat|abort|===|---", line, re.IGNORECASE
-        )
+        or re.search(r"error|exit|kill|fail|rank|pid|signal|wandb|nccl|terminat|abort|===|---", line, re.IGNORECASE)
     )

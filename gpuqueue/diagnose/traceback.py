@@ -53,9 +53,7 @@ def traces(lines: tuple[str, ...]) -> tuple[Trace, ...]:
     chained = False
     for number, line in enumerate(lines):
         if _START in line:
-            chained = any(
-                mark in earlier for earlier in lines[max(0, number - 4) : number] for mark in _CHAINED
-            )
+            chained = any(mark in earlier for earlier in lines[max(0, number - 4) : number] for mark in _CHAINED)
             start = number
             continue
         if start is None:

@@ -126,9 +126,7 @@ def parse(line: str) -> XidEvent | None:
     if "fallen off the bus" in line:
         # Newer drivers say so without an Xid number; the address may stand on an earlier line.
         card = _FALLEN.search(line)
-        return XidEvent(
-            pci_address(card[1]) if card else "", FALLEN_OFF_THE_BUS, "fallen off the bus", line.strip()
-        )
+        return XidEvent(pci_address(card[1]) if card else "", FALLEN_OFF_THE_BUS, "fallen off the bus", line.strip())
     return None
 
 

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gpuqueue.core.cap import CONTEXT_MIB, allocator_cap_mib, permille_of
-from gpuqueue.core.snapshot import Card
 from gpuqueue.wire.jobs import CheckView, SubmitRequest
 from gpuqueue.wire.units import format_mib
 
@@ -17,13 +16,14 @@ CONTAINERS = frozenset({"apptainer", "docker", "enroot", "podman", "singularity"
 
 
 def cap(
-    request: SubmitRequest, claim_mib: int, cards: Sequence[Card], report: Path
+    request: SubmitRequest, claim_mib: int, card_totals_mib: Sequence[int], report: Path
 ) -> tuple[dict[str, str], list[str]]:
-    """(environment, sentences for the log). What the user has set already is left alone, and said."""
-    if not request.cap or not cards:
+    """(environment, sentences for the log). What the user has set already is left alone, and said. Fractions are of
+    the total memory that the driver names, of the largest card, since JAX takes one for all."""
+    if not request.cap or not card_totals_mib:
         return {}, []
     env, cap_mib = request.env, allocator_cap_mib(claim_mib)
-    largest_mib = max(card.capacity_mib for card in cards)  # JAX takes one fraction for all
+    largest_mib = max(card_totals_mib)
     ours = {
         "GQ_CAP_MIB": str(cap_mib),
         "GQ_REPORT": str(report),
@@ -40,27 +40,27 @@ def cap(
     if env.get(MPS_LIMIT):
         notes.append(f"MPS keeps to the {MPS_LIMIT}={env[MPS_LIMIT]} of your shell")
     elif env.get(MPS_PIPE) and mps_runs():
-        ours[MPS_LIMIT] = ",".join(f"{number}={claim_mib}M" for number in range(len(cards)))
+        ours[MPS_LIMIT] = ",".join(f"{number}={claim_mib}M" for number in range(len(card_totals_mib)))
     ours["GQ_CAP_ENV"] = " ".join(name for name in (XLA[0], MPS_LIMIT) if name in ours)
     notes.insert(0, f"--cap: {names} may hold {format_mib(cap_mib)}; the rest of the claim is CUDA's own")
     return ours, notes + _hints(request, claim_mib, largest_mib)
 
 
-def _hints(request: SubmitRequest, claim_mib: int, capacity_mib: int) -> list[str]:
+def _hints(request: SubmitRequest, claim_mib: int, total_mib: int) -> list[str]:
     hints = []
     text = request.script if request.script is not None else " ".join(request.command)
     words = {os.path.basename(word) for word in text.split()}  # noqa: PTH119 - a name, not a path of this machine
     if "vllm" in text and "gpu-memory-utilization" not in text and "gpu_memory_utilization" not in text:
         hints.append(
-            f"vLLM takes 0.9 of the card unless told: --gpu-memory-utilization {_fraction(claim_mib, capacity_mib)}"
+            f"vLLM takes 0.9 of the card unless told: --gpu-memory-utilization {_fraction(claim_mib, total_mib)}"
         )
     for name in sorted(words & CONTAINERS):
         hints.append(f"--cap does not reach into a container: what {name} starts has an environment of its own")
     return hints
 
 
-def _fraction(mib: int, capacity_mib: int) -> str:
-    return f"{permille_of(mib, capacity_mib) / 1000:.3f}"
+def _fraction(mib: int, total_mib: int) -> str:
+    return f"{permille_of(mib, total_mib) / 1000:.3f}"
 
 
 def mps_runs() -> bool:

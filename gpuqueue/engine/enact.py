@@ -90,6 +90,7 @@ def launch(engine: Engine, job: Job, attempt: Attempt) -> None:
         pin=engine.settings.policy.place.pin,
         log_cap_bytes=engine.settings.log_cap_mib * 1024 * 1024,
         card_environment=engine.cards.job_environment(),
+        card_totals_mib=[card.total_mib for card in engine.reading.cards if card.uuid in attempt.cards],
         report=Path(engine.backend.log_path(job.id, attempt.number)).with_name(REPORT),
     )
     try:
@@ -219,18 +220,13 @@ def finish(engine: Engine, job: Job, attempt: Attempt, decided: Finish, *, ended
         exit_status=probe.exit_status,
         exit_signal=probe.signal,
         resumed_from=probe.resumed_from,
-        started_unix=job.started_unix or (attempt.started_unix if _has_run(probe) else None),
         ended_unix=ended_unix if decided.state.ended else None,
     )
 
 
-def _has_run(probe: Probe) -> bool:
-    """One that ended between two looks was never seen alive."""
-    return probe.failed_start is None and (probe.exit_status is not None or probe.signal is not None or probe.lost)
-
-
 def revive(engine: Engine, job: Job, reason: Reason) -> None:
-    """An ended job back into the queue, with its counters at zero: its owner has looked at it."""
+    """An ended job back into the queue, with its counters at zero: its owner has looked at it. A checkpoint that it did
+    not get past gets another chance, too (R4)."""
     move(
         engine,
         job,
@@ -238,7 +234,7 @@ def revive(engine: Engine, job: Job, reason: Reason) -> None:
         reason=reason,
         stop=None,
         not_before=None,
-        restarts=replace(job.restarts, failures_in_row=0, recent_at=(), as_victim=0),
+        restarts=replace(job.restarts, failures_in_row=0, recent_at=(), as_victim=0, failures_from=None, grown=False),
         exit_status=None,
         exit_signal=None,
         ended_unix=None,

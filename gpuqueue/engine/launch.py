@@ -28,13 +28,14 @@ def build_spec(
     pin: str,
     log_cap_bytes: int,
     card_environment: Mapping[str, str],
+    card_totals_mib: Sequence[int],
     report: Path,
 ) -> Spec:
     """Everything the shim needs. `cards` are the attempt's, in the order that the job sees them,
     `report` is where a capped job writes what its framework held."""
     environment, notes = _environment(job, attempt, request, cards, pin)
     environment.update(card_environment)
-    told, said = cap(request, attempt.claim_mib, cards, report)
+    told, said = cap(request, attempt.claim_mib, card_totals_mib, report)
     environment.update(told)
     uid, gid, groups = _identity(job)
     first = attempt.number == 1

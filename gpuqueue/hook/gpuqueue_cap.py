@@ -145,7 +145,7 @@ def _keep(found: dict[str, Any], path: str) -> None:
 
 
 def _tensorflow(cap_mib: int) -> None:
-    """Just before TensorFlow takes its cards, and not now: a script that asks for memory growth later would be refused."""
+    """Just before TensorFlow takes its cards: earlier, a script that asks for memory growth would be refused."""
     context = sys.modules["tensorflow.python.eager.context"].context()
     initialise = context.ensure_initialized
 

@@ -11,7 +11,7 @@ import sys
 _here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - no heavier import in every Python start
 _ours = sys.modules[__name__]
 
-if sys.version_info >= (3, 8):
+if sys.version_info >= (3, 8):  # noqa: UP036 - the job's Python, not ours
     try:
         importlib.import_module("gpuqueue_cap").install()
     except Exception as error:  # noqa: BLE001 - whatever it is, the job must start

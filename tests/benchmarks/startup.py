@@ -14,7 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from tests.e2e.node import Node  # noqa: E402
+from tests.e2e.node import Node
 
 PASS = [sys.executable, "-c", "pass"]
 VERBS = (["status"], ["status", "--json"], ["why", "1"], ["estimate", "Qwen2.5-7B"], ["--help"])

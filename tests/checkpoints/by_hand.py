@@ -14,9 +14,7 @@ from typing import Any
 
 
 def safetensors(path: Path, count: int = 2) -> Path:
-    header = {
-        f"w{i}": {"dtype": "F32", "shape": [4], "data_offsets": [16 * i, 16 * i + 16]} for i in range(count)
-    }
+    header = {f"w{i}": {"dtype": "F32", "shape": [4], "data_offsets": [16 * i, 16 * i + 16]} for i in range(count)}
     text = json.dumps(header).encode()
     return write(path, struct.pack("<Q", len(text)) + text + bytes(16 * count))
 
@@ -25,9 +23,7 @@ def torch_zip(path: Path, saved: Any = None, storages: int = 2) -> Path:
     """As torch.save writes it: an uncompressed zip with the pickle and one entry a storage."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
-        archive.writestr(
-            f"{path.stem}/data.pkl", pickle.dumps(saved if saved is not None else {}, protocol=2)
-        )
+        archive.writestr(f"{path.stem}/data.pkl", pickle.dumps(saved if saved is not None else {}, protocol=2))
         for number in range(storages):
             archive.writestr(f"{path.stem}/data/{number}", bytes(64))
         archive.writestr(f"{path.stem}/version", "3\n")
@@ -50,9 +46,7 @@ def hf(root: Path, step: int, finished: bool = True) -> Path:
     torch_zip(folder / "scheduler.pt")
     torch_zip(folder / "rng_state.pth")
     if finished:
-        write(
-            folder / "trainer_state.json", json.dumps({"global_step": step, "log_history": [{"loss": 1.5}]})
-        )
+        write(folder / "trainer_state.json", json.dumps({"global_step": step, "log_history": [{"loss": 1.5}]}))
     return folder
 
 

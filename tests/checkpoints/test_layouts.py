@@ -29,9 +29,7 @@ def accelerate(root: Path, step: int) -> Path:
 
 def lightning(root: Path, step: int) -> Path:
     name = f"epoch=0-step={step}.ckpt"
-    return by_hand.torch_zip(
-        root / "lightning_logs" / "version_0" / "checkpoints" / name, {"global_step": step}
-    )
+    return by_hand.torch_zip(root / "lightning_logs" / "version_0" / "checkpoints" / name, {"global_step": step})
 
 
 def distributed(root: Path, step: int) -> Path:
@@ -125,9 +123,7 @@ def tensors_file(root: Path, step: int) -> Path:
 
 
 def pickled(root: Path, step: int) -> Path:
-    return by_hand.write(
-        root / f"iter_{step}.pkl", pickle.dumps({"weights": bytes(500), "names": ["a", "b"]})
-    )
+    return by_hand.write(root / f"iter_{step}.pkl", pickle.dumps({"weights": bytes(500), "names": ["a", "b"]}))
 
 
 NAMES = {
@@ -140,9 +136,7 @@ NAMES = {
 
 
 @pytest.mark.parametrize("make", NAMES, ids=lambda make: make.__name__)
-def test_the_newest_complete_one_is_picked_whatever_is_lost(
-    tmp_path: Path, make: Callable[..., Path]
-) -> None:
+def test_the_newest_complete_one_is_picked_whatever_is_lost(tmp_path: Path, make: Callable[..., Path]) -> None:
     elder, newest = make(tmp_path, 9), make(tmp_path, 10)
     checkpoint = newest_complete(tmp_path).checkpoint
     assert checkpoint is not None
@@ -395,9 +389,7 @@ def test_damaged_bytes_never_raise(tmp_path: Path, make: Callable[..., Path]) ->
         for _ in range(30):
             damaged = bytearray(whole)
             for _ in range(chance.randint(1, 4)):
-                damaged[chance.randrange(len(damaged))] = chance.choice(
-                    [0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)]
-                )
+                damaged[chance.randrange(len(damaged))] = chance.choice([0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)])
             path.write_bytes(damaged)
             assert all(verdict.path.startswith(str(tmp_path)) for verdict in all_checkpoints(tmp_path))
         path.write_bytes(whole)

@@ -53,9 +53,7 @@ def test_completion_is_the_time_of_the_file_written_last(tmp_path: Path) -> None
     os.utime(folder / "trainer_state.json", (2000, 2000))
     os.utime(folder / "config.json", (3000, 3000))
     assert newest_complete(tmp_path).checkpoint.completed_at == 2000  # type: ignore[union-attr]
-    assert newest_complete(tmp_path, since=2000.9).checkpoint is not None, (
-        "file systems may keep whole seconds"
-    )
+    assert newest_complete(tmp_path, since=2000.9).checkpoint is not None, "file systems may keep whole seconds"
     assert newest_complete(tmp_path, since=2001).checkpoint is None
 
 
@@ -115,9 +113,7 @@ def test_a_directory_with_too_many_names_is_looked_at_in_part_and_that_is_said(t
     by_hand.hf(tmp_path, 10)
     found = find.find(str(tmp_path), most=50)
     assert [Path(candidate.path).name for candidate in found.candidates] == ["checkpoint-10"]
-    assert found.troubles == [
-        (str(tmp_path / "samples"), "it holds too much: looking stopped after 50 names")
-    ]
+    assert found.troubles == [(str(tmp_path / "samples"), "it holds too much: looking stopped after 50 names")]
     assert find.find(str(tmp_path)).troubles == []
 
 
@@ -149,10 +145,7 @@ def test_a_file_that_its_elder_has_is_missed(tmp_path: Path) -> None:
     newer = by_hand.hf(tmp_path, 1000)
     (newer / "config.json").unlink()
     assert newest_complete(tmp_path).checkpoint.step == 900  # type: ignore[union-attr]
-    assert (
-        reasons(tmp_path)["checkpoint-1000"]
-        == "config.json is missing, or one like it: checkpoint-900 has it"
-    )
+    assert reasons(tmp_path)["checkpoint-1000"] == "config.json is missing, or one like it: checkpoint-900 has it"
 
 
 def test_an_elder_of_an_earlier_run_is_no_measure(tmp_path: Path) -> None:

@@ -263,9 +263,7 @@ def test_deepspeed(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -
         "train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 2}, "bf16": {"enabled": True},
         "zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False,
     }  # fmt: skip
-    engine, *_ = deepspeed.initialize(
-        model=model, config=settings, optimizer=torch.optim.AdamW(model.parameters())
-    )
+    engine, *_ = deepspeed.initialize(model=model, config=settings, optimizer=torch.optim.AdamW(model.parameters()))
     for step in range(1, 11):
         engine.backward(engine(torch.randn(1, 50).bfloat16()).sum())
         engine.step()
@@ -314,9 +312,7 @@ def test_torchtune(tmp_path: Path, causal_model: Any, seed: int) -> None:
         state |= {"optimizer": {"lr": 1.0}, "epochs_run": epoch + 1, "seed": 1}
         checkpointer.save_checkpoint(state, epoch=epoch, intermediate_checkpoint=True)
     # The model card is prose: no harm in half of it.
-    damage_everything(
-        output, output / "epoch_10", output / "epoch_9", seed, lambda path: path.suffix == ".md"
-    )
+    damage_everything(output, output / "epoch_10", output / "epoch_9", seed, lambda path: path.suffix == ".md")
     checkpointer.save_checkpoint(checkpointer.load_checkpoint(), epoch=11)
     assert picked(output) == str(output / "epoch_10"), "a save without its recipe state"
     recipe = output / "recipe_state" / "recipe_state.pt"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gpuqueue.core.admit import refusal
+from gpuqueue.core.admit import largest_claim_mib, refusal
 from gpuqueue.core.policy import Policy
 from gpuqueue.core.reasons import fields_of, sentence
 from gpuqueue.core.snapshot import Account, Card
@@ -80,3 +80,18 @@ def test_the_card_s_own_edge_is_exact() -> None:
     """C - H is the largest train claim, to the MiB."""
     assert refusal(ask(23903), account(train_mib=99 * GIB), [card()], Policy()) is None
     assert refusal(ask(23904), account(train_mib=99 * GIB), [card()], Policy()) is not None
+
+
+@pytest.mark.parametrize("asking", [{}, LIGHT, {"gpu_indexes": (1,)}])
+@pytest.mark.parametrize("who", [account(), account(train_mib=3 * GIB, light_mib=2 * GIB)])
+def test_the_largest_claim_is_the_last_that_is_not_refused(asking: dict[str, Any], who: Account) -> None:
+    cards = [card(0), card(1, 8 * GIB, 2 * GIB)]
+    largest = largest_claim_mib(ask(GIB, **asking), who, cards)
+    assert largest is not None
+    assert refusal(ask(largest, **asking), who, cards, Policy()) is None
+    assert refusal(ask(largest + 1, **asking), who, cards, Policy()) is not None
+
+
+def test_where_cards_cannot_be_read_nobody_knows_the_largest_claim() -> None:
+    assert largest_claim_mib(ask(GIB), account(), []) is None
+    assert largest_claim_mib(ask(GIB), account(), [card(0), card(1, 0, 0)]) is None

@@ -185,6 +185,32 @@ def test_grow_requeues_once_with_the_peak_and_a_margin() -> None:
     assert end(again, exit_status=1, cause="out_of_memory", peak_mib=10 * GIB).state is JobState.FAILED
 
 
+def test_grow_claims_no_more_than_could_ever_start() -> None:
+    job = running(claim_mib=8 * GIB, asking=GROW)
+    full = {"exit_status": 1, "cause": "out_of_memory", "advice": "use less", "peak_mib": 10 * GIB}
+    assert end(job, **full, largest_mib=10 * GIB + 100).claim_mib == 10 * GIB + 100
+    finish = end(job, **full, largest_mib=10 * GIB)
+    assert finish.state is JobState.FAILED
+    assert sentence(finish.reason) == (
+        "ran out of GPU memory: use less (--grow: 10.0 GiB is the most that could start here)"
+    )
+    unmeasured = end(job, **full | {"peak_mib": None}, largest_mib=10 * GIB)
+    assert sentence(unmeasured.reason) == "ran out of GPU memory: use less"
+
+
+def test_a_cap_of_its_own_is_out_of_memory() -> None:
+    capped = {"exit_status": 1, "cause": "quota_cap", "peak_mib": 10 * GIB}
+    assert end(**capped).reason.code is ReasonCode.OUT_OF_MEMORY
+    assert end(running(claim_mib=8 * GIB, asking=GROW), **capped).claim_mib == 11 * GIB
+
+
+def test_a_command_that_is_not_there_is_not_tried_again() -> None:
+    """R5: unlike a directory, which a file server may bring back."""
+    missing = end(failed_start="trian: no such command", exit_status=127)
+    assert (missing.state, sentence(missing.reason)) == (JobState.FAILED, "could not start: trian: no such command")
+    assert end(failed_start="cannot change directory to /nfs", exit_status=126).state is JobState.BACKOFF
+
+
 def test_fragmentation_is_retried_once_with_expandable_segments() -> None:
     finish = end(exit_status=1, cause="fragmentation")
     assert (finish.state, finish.expandable_segments) == (JobState.BACKOFF, True)
@@ -197,7 +223,8 @@ def test_victims_of_a_neighbour_restart_free_three_times() -> None:
     """O2, R5."""
     job = running()
     for number in (1, 2, 3):
-        finish = end(job, exit_status=1, cause="neighbour")
+        finish = end(job, exit_status=1, cause="neighbour", advice="job 7 of eve declared 1 and held 9")
+        assert "promised to it: job 7 of eve declared 1 and held 9" in sentence(finish.reason)
         assert (finish.state, finish.restarts.as_victim, finish.restarts.failures_in_row) == (
             JobState.QUEUED,
             number,
@@ -222,7 +249,17 @@ def test_machine_faults_are_no_failure_of_the_job_but_pause(cause: str) -> None:
     assert end(job, signal=6, cause=cause).state is JobState.STOPPED
 
 
-CAUSES = [None, "out_of_memory", "fragmentation", "neighbour", "hardware", "disk_full", "leak", "program_error"]
+CAUSES = [
+    None,
+    "out_of_memory",
+    "quota_cap",
+    "fragmentation",
+    "neighbour",
+    "hardware",
+    "disk_full",
+    "leak",
+    "program_error",
+]
 
 
 @given(
@@ -239,6 +276,7 @@ CAUSES = [None, "out_of_memory", "fragmentation", "neighbour", "hardware", "disk
         resumed_from=st.sampled_from([None, "a"]),
         cause=st.sampled_from(CAUSES),
         peak_mib=st.sampled_from([None, 5 * GIB]),
+        largest_mib=st.sampled_from([None, 0, 5 * GIB, 20 * GIB]),
     ),
     st.builds(
         Restarts,

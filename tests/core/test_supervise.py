@@ -10,7 +10,7 @@ from gpuqueue.core.policy import LimitPolicy, Policy
 from gpuqueue.core.reasons import ReasonCode, fields_of, sentence
 from gpuqueue.core.snapshot import Activity, Snapshot
 from gpuqueue.core.supervise import supervise
-from gpuqueue.wire.states import JobState
+from gpuqueue.wire.states import JobState, RestartMode
 from tests.builders import NOW, attempt, card, job, lease, quiet, running, snapshot
 from tests.core.worlds import CANCEL, snapshots
 
@@ -61,6 +61,13 @@ def test_a_lost_card_requeues_its_jobs_and_no_others() -> None:
     assert isinstance(stop, Stop)
     assert (stop.job_id, stop.after, sentence(stop.reason)) == (1, AfterStop.REQUEUE, "card 0 failed: GPU is lost")
     assert set(stop.reason.fields) == fields_of(ReasonCode.CARD_LOST)
+
+
+def test_a_job_that_must_not_run_twice_ends_with_its_card() -> None:
+    never = running(asking={"restart": RestartMode.NEVER})
+    (stop,) = supervise(snapshot(cards=[card(0, gone=True)], jobs=[never], leases=[lease(never)]), Policy())
+    assert isinstance(stop, Stop)
+    assert (stop.after, stop.reason.code) == (AfterStop.STOP, ReasonCode.CARD_LOST)
 
 
 def test_whoever_is_being_stopped_gets_nothing_more() -> None:

@@ -16,9 +16,7 @@ MIBS = st.integers(-1, 2**40)
 
 evidences = st.builds(
     Evidence,
-    log_tail=st.one_of(
-        st.text(), st.lists(st.one_of(st.sampled_from(LINES), st.text()), max_size=30).map("\n".join)
-    ),
+    log_tail=st.one_of(st.text(), st.lists(st.one_of(st.sampled_from(LINES), st.text()), max_size=30).map("\n".join)),
     exit_status=st.one_of(st.none(), st.integers(-300, 300)),
     signal=st.one_of(st.none(), st.integers(-70, 70)),
     stop_reason=st.one_of(st.none(), st.text()),

@@ -9,9 +9,7 @@ GIB = 1024
 BARE = "RuntimeError: CUDA error: out of memory"
 
 
-def oom(
-    *, asked: str = "512.00 MiB", free: str, allocated: str, unused: str = "200.00 MiB", middle: str = ""
-) -> str:
+def oom(*, asked: str = "512.00 MiB", free: str, allocated: str, unused: str = "200.00 MiB", middle: str = "") -> str:
     return (
         f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {asked}. GPU 0 has a total capacity "
         "of "
@@ -43,18 +41,14 @@ class TestStopsOfOurOwn:
 
 class TestNeighbours:
     def test_a_job_within_its_claim_is_the_victim_and_the_offender_is_named(self) -> None:
-        finding = diagnose(
-            Evidence(CROWDED, exit_status=1, claim_mib=22 * GIB, neighbours=((77, "bo", 20 * GIB),))
-        )
+        finding = diagnose(Evidence(CROWDED, exit_status=1, claim_mib=22 * GIB, neighbours=((77, "bo", 20 * GIB),)))
         assert (finding.cause, finding.confidence) == (Cause.neighbour, Confidence.high)
         assert finding.retry is Retry.free
         assert finding.pids == (77,)
         assert "77 of bo, 20.0 GiB" in finding.advice
 
     def test_a_job_that_outgrew_its_claim_is_no_victim_whoever_is_there(self) -> None:
-        finding = diagnose(
-            Evidence(CROWDED, exit_status=1, claim_mib=8 * GIB, neighbours=((77, "bo", 20 * GIB),))
-        )
+        finding = diagnose(Evidence(CROWDED, exit_status=1, claim_mib=8 * GIB, neighbours=((77, "bo", 20 * GIB),)))
         assert finding.cause is Cause.out_of_memory
         assert "beyond its claim of 8.0 GiB" in finding.advice
 
@@ -82,6 +76,16 @@ class TestNeighbours:
             neighbours=((5, "bo", 24 * GIB),),
         )
         assert diagnose(crowd).cause is Cause.neighbour
+
+    def test_no_claim_is_advised_that_is_larger_than_the_card(self) -> None:
+        text = oom(asked="2.00 GiB", free="100.00 MiB", allocated="31.00 GiB")
+        advice = diagnose(Evidence(text, exit_status=1, claim_mib=3 * GIB)).advice
+        assert "on a card of 31.7 GiB: use" in advice
+        assert "claim" not in advice
+
+    def test_what_the_job_needed_is_told_where_its_message_tells(self) -> None:
+        assert diagnose(Evidence(CROWDED, exit_status=1)).needed_mib == 9728 + 200 + 512
+        assert diagnose(Evidence(BARE, exit_status=1)).needed_mib is None
 
     def test_a_server_that_wants_more_than_its_claim_is_no_victim(self) -> None:
         text = (
@@ -145,9 +149,7 @@ class TestKernelLog:
     DEAD_CARD = "NVRM: Xid (PCI:0000:17:00): 79, pid=900, name=python, GPU has fallen off the bus."
 
     def test_the_oom_killer_names_the_job(self) -> None:
-        finding = diagnose(
-            Evidence("step 1", signal=9, kernel_lines=(self.KILLED,), own_pids=frozenset({4411}))
-        )
+        finding = diagnose(Evidence("step 1", signal=9, kernel_lines=(self.KILLED,), own_pids=frozenset({4411})))
         assert (finding.cause, finding.confidence) == (Cause.host_out_of_memory, Confidence.high)
 
     def test_a_kill_of_another_process_is_not_the_jobs(self) -> None:
@@ -164,14 +166,17 @@ class TestKernelLog:
 
 
 class TestStatus:
+    def test_the_shells_words_and_its_status_together_are_sure(self) -> None:
+        text = "/run/train.sh: 2: python9.9: not found"
+        assert diagnose(Evidence(text, exit_status=127)).confidence is Confidence.high
+        assert diagnose(Evidence(text, exit_status=1)).confidence is Confidence.medium
+
     def test_success_is_no_failure_whatever_was_printed(self) -> None:
         finding = diagnose(Evidence(f"Traceback (most recent call last):\n{BARE}\nstep 1", exit_status=0))
         assert finding.cause is Cause.none
 
     def test_success_after_a_final_traceback_warns_of_a_pipe(self) -> None:
-        finding = diagnose(
-            Evidence('Traceback (most recent call last):\n  File "a"\nKeyError: 1', exit_status=0)
-        )
+        finding = diagnose(Evidence('Traceback (most recent call last):\n  File "a"\nKeyError: 1', exit_status=0))
         assert finding.cause is Cause.none
         assert "pipefail" in finding.advice
 

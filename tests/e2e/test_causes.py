@@ -2,11 +2,13 @@
 that `gq show` prints."""
 
 import getpass
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from tests.e2e.accounts import Account
 from tests.e2e.node import Node
 
 pytestmark = pytest.mark.e2e
@@ -156,11 +158,12 @@ def fragmenting(node: Node, *arguments: str, **others: Any) -> int:
 
 
 def test_fragmentation_is_retried_once_with_expandable_segments(node: Node) -> None:
-    own = {"PYTORCH_CUDA_ALLOC_CONF": "roundup_power2_divisions:[256:1,>:8],max_split_size_mb:512"}
+    kept = "roundup_power2_divisions:[256:1,>:8],max_split_size_mb:512"
+    own = {"PYTORCH_CUDA_ALLOC_CONF": f"expandable_segments:False,{kept}"}
     job = fragmenting(node, env=own)
     assert node.wait(job) == 0
     assert node.job(job)["attempt"] == 2
-    told = own["PYTORCH_CUDA_ALLOC_CONF"] + ",expandable_segments:True"
+    told = f"{kept},expandable_segments:True"
     log = node.logs(job)
     assert f"told {told}" in log  # what the user had set stays
     assert f"gq: PYTORCH_CUDA_ALLOC_CONF={told}, since GPU memory was fragmented" in log
@@ -195,6 +198,21 @@ def test_what_another_try_would_only_meet_again_is_not_retried(node: Node) -> No
         ended = node.job(job)
         assert (ended["state"], ended["attempt"]) == ("failed", 1), ended
         assert reason in ended["reason"]
+
+
+@pytest.mark.root
+def test_the_line_that_shows_the_cause_is_for_those_who_may_read_the_log(node: Node, people: list[Account]) -> None:
+    """A2: everybody sees the queue, cause and advice included; the log is its owner's."""
+    a, b = people
+    job = node.submit("--vram", "1G", "--", "python3", "-c", "import secret_project", user=b.name)
+    node.until_state(job, "failed")
+    seen = {}
+    for who in (a, b):
+        (attempt,) = json.loads(node.gq("show", str(job), "--json", user=who.name).stdout)["attempts"]
+        seen[who.name] = attempt["diagnosis"]
+    assert seen[a.name]["cause"] == seen[b.name]["cause"] == "missing_module"
+    assert seen[b.name]["evidence"] == "ModuleNotFoundError: No module named 'secret_project'"
+    assert seen[a.name]["evidence"] == ""
 
 
 def test_what_is_merely_likely_decides_nothing(node: Node) -> None:

@@ -15,7 +15,7 @@ from tests.e2e.node import Node
 
 pytestmark = pytest.mark.e2e
 
-GRACE_S = 2
+GRACE_S, SLOW_MACHINE_S = 2, 20
 CARD_MIB = 32607
 
 
@@ -27,7 +27,7 @@ def test_who_ignores_the_signal_is_killed_when_its_grace_is_over(node: Node) -> 
 
     order, end = (_record(node, job, name) for name in ("stop.json", "exit.json"))
     assert (end["signal"], end["killed"], end["leftover_pids"]) == (9, True, [])
-    assert GRACE_S <= end["ended_at"] - order["asked_at"] < GRACE_S + 5
+    assert GRACE_S <= end["ended_at"] - order["asked_at"] < GRACE_S + SLOW_MACHINE_S
     assert ended["exit_code"] == 128 + 9
     assert "cancelled by" in ended["reason"]
     node.until(lambda: node.card()["free_to_claim_mib"] == CARD_MIB, "its VRAM is free again")

@@ -81,6 +81,14 @@ def test_resume_latest_takes_an_old_one_too(backend: LocalBackend, cwd: Path, di
     assert run(backend, spec).resumed_from == f"{directory}/checkpoint-9000"
 
 
+def test_resume_latest_asks_the_command_too(backend: LocalBackend, cwd: Path) -> None:
+    old = checkpoint(cwd / "ck", 9000, age_s=7 * 86400)
+    spec = later(
+        cwd, cwd, checkpoint_dir=None, checkpoint_command=f"echo {old}", first_attempt=True, resume_latest=True
+    )
+    assert run(backend, spec).resumed_from == str(old)
+
+
 @pytest.mark.parametrize(
     ("command", "resumed", "said"),
     [

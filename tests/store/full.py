@@ -133,6 +133,7 @@ FULL_REQUEST = SubmitRequest(
     grow=True,
     account="vision",
     as_user="anna",
+    cap=True,
     vram_auto=True,
     model="Qwen2.5-7B",
     estimate=Estimated(occupied_mib=9216, torch_peak_mib=8000, context_mib=450),

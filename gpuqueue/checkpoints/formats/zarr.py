@@ -35,10 +35,6 @@ def _chunks_fault(files: Files, inside: str, array: dict[str, Any]) -> str | Non
         size = files[name].size
         if compressor is None and "bfloat16" not in str(array["dtype"]) and size != raw:
             return f"{name} has {size} bytes of {raw}"
-        if (
-            compressor == "zstd"
-            and size <= MAX_CHUNK
-            and zstd.frame_fault(Path(files[name].path).read_bytes())
-        ):
+        if compressor == "zstd" and size <= MAX_CHUNK and zstd.frame_fault(Path(files[name].path).read_bytes()):
             return f"{name} is cut off"
     return None

@@ -17,9 +17,7 @@ _SHARD = re.compile(r"^(.*?)zero_pp_rank_(\d+)_mp_rank_(\d+)(?:_\d+)?_optim_stat
 
 
 def claims(files: Files) -> bool:
-    return not files.is_parts and any(
-        name.endswith(("_model_states.pt", "_optim_states.pt")) for name in files
-    )
+    return not files.is_parts and any(name.endswith(("_model_states.pt", "_optim_states.pt")) for name in files)
 
 
 def completed_at(files: Files) -> float | None:

@@ -43,11 +43,7 @@ def _tracked(files: Files) -> int | None:
 
 def _rank_missing(files: Files) -> str | None:
     """Tensor, pipeline and expert ranks form a full grid."""
-    ranks = {
-        tuple(int(part) for part in match.groups(default="0"))
-        for name in files
-        if (match := _RANK.match(name))
-    }
+    ranks = {tuple(int(part) for part in match.groups(default="0")) for name in files if (match := _RANK.match(name))}
     grid = [set(axis) for axis in zip(*ranks, strict=True)]
     expected = 1
     for axis in grid:

@@ -56,8 +56,7 @@ def fault(files: Files, step: int | None) -> str | None:
 def _arrays_beside(files: Files, tree: str) -> bool:
     inside = tree.removesuffix(TREE)
     return any(
-        name == f"{inside}{ocdbt.MANIFEST}"
-        or (name.startswith(inside) and name.endswith((".zarray", "zarr.json")))
+        name == f"{inside}{ocdbt.MANIFEST}" or (name.startswith(inside) and name.endswith((".zarray", "zarr.json")))
         for name in files
     )
 

@@ -13,9 +13,7 @@ _NAME = re.compile(r"^(?:last|best|epoch\d+)\.pt$")
 
 
 def claims(files: Files) -> bool:
-    return (
-        files.is_parts and PurePath(files.root).name == "weights" and all(_NAME.match(name) for name in files)
-    )
+    return files.is_parts and PurePath(files.root).name == "weights" and all(_NAME.match(name) for name in files)
 
 
 def completed_at(files: Files) -> float | None:

@@ -69,8 +69,7 @@ TABLE = (
         _NCCL,
         r"EADDRINUSE|address already in use.*(?:tcpstore|rendezvous|master)"
         r"|failed to listen on any local network address",
-        "The rendezvous port is taken by another job: use `--rdzv-endpoint=localhost:0` or another "
-        "MASTER_PORT.",
+        "The rendezvous port is taken by another job: use `--rdzv-endpoint=localhost:0` or another MASTER_PORT.",
         _ONCE,
         Strength.usual,
     ),

@@ -27,9 +27,7 @@ TABLE = (
         _CARD,
         retry=Retry.free,
     ),
-    wording(
-        _HARD, r"Unable to determine the device handle for GPU|double.bit ECC error", _CARD, retry=Retry.free
-    ),
+    wording(_HARD, r"Unable to determine the device handle for GPU|double.bit ECC error", _CARD, retry=Retry.free),
     wording(
         _HARD,
         r"(?:CUDA|HIP) error: (?:hardware stack error|unknown hardware|contained|.*NVLink)",
@@ -49,9 +47,7 @@ TABLE = (
         r"Assertion `?(?:srcIndex < srcSelectDimSize|t >= 0 && t < n_classes|cur_target)",
         _ASSERT,
     ),
-    wording(
-        Cause.assertion, r"HSA_STATUS_ERROR_EXCEPTION|Device-side assertion", _ASSERT, strength=Strength.usual
-    ),
+    wording(Cause.assertion, r"HSA_STATUS_ERROR_EXCEPTION|Device-side assertion", _ASSERT, strength=Strength.usual),
     wording(
         _ILLEGAL,
         r"an illegal (?:memory access|instruction) was encountered|cudaErrorIllegal\w+"

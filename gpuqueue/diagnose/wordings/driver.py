@@ -6,28 +6,19 @@ from gpuqueue.diagnose.finding import Cause, Retry
 _DRIVER, _BUILD, _MODULE = Cause.driver, Cause.wrong_build, Cause.missing_module
 _USUAL, _HINT = Strength.usual, Strength.hint
 _MISMATCH = (
-    "The driver was upgraded under the running kernel module: the node needs a reboot (or the modules "
-    "reloaded)."
+    "The driver was upgraded under the running kernel module: the node needs a reboot (or the modules reloaded)."
 )
 _FABRIC = (
-    "The node's fabric manager or driver is not ready: `systemctl status nvidia-fabricmanager`; the admin "
-    "must fix it."
+    "The node's fabric manager or driver is not ready: `systemctl status nvidia-fabricmanager`; the admin must fix it."
 )
-_OLD = (
-    "The driver is older than this build needs: an older CUDA build of the package, or a newer driver on "
-    "the node."
-)
+_OLD = "The driver is older than this build needs: an older CUDA build of the package, or a newer driver on the node."
 _NONE = (
     "The job saw no usable card: check `nvidia-smi`, the driver, and that the job claimed VRAM (with "
     "--vram 0 none is shown)."
 )
-_WRONG = (
-    "This build has no code for this card or no CUDA at all: install the package for the node's CUDA and "
-    "card."
-)
+_WRONG = "This build has no code for this card or no CUDA at all: install the package for the node's CUDA and card."
 _LIBRARY = (
-    "A CUDA library that this build was linked to is not there: the package is for another CUDA or PyTorch "
-    "version."
+    "A CUDA library that this build was linked to is not there: the package is for another CUDA or PyTorch version."
 )
 
 TABLE = (

@@ -9,8 +9,7 @@ _LIMIT = "The time limit ended it: a longer --time, or checkpoints from which th
 _WAITED = "Something that the program waited for did not answer in time: {what}"
 _SENT = "Somebody or something outside sent the signal; gpuqueue did not."
 _CRASH = (
-    "Native code crashed: run with PYTHONFAULTHANDLER=1, and suspect compiled extensions and mixed library "
-    "versions."
+    "Native code crashed: run with PYTHONFAULTHANDLER=1, and suspect compiled extensions and mixed library versions."
 )
 
 TABLE = (
@@ -58,9 +57,7 @@ TABLE = (
         Retry.once,
         _USUAL,
     ),
-    wording(
-        _SIGNAL, r"Illegal instruction|Floating point exception|exitcode\s*[:=]?\s*-4\b", _CRASH, Retry.no
-    ),
+    wording(_SIGNAL, r"Illegal instruction|Floating point exception|exitcode\s*[:=]?\s*-4\b", _CRASH, Retry.no),
     wording(
         _SIGNAL,
         r"double free or corruption"

@@ -13,15 +13,12 @@ _SERVER = "Lower the model length or the number of sequences, quantise the KV ca
 _LLAMA = "Offload fewer layers (-ngl), use a smaller context (-c) or batch, or a smaller quantisation."
 
 TABLE = (
-    wording(
-        _OOM, r"(?:RESOURCE_EXHAUSTED|Resource exhausted): .{0,80}(?:out of memory|failed to allocate)", _XLA
-    ),
+    wording(_OOM, r"(?:RESOURCE_EXHAUSTED|Resource exhausted): .{0,80}(?:out of memory|failed to allocate)", _XLA),
     wording(_OOM, r"(?:INTERNAL|XlaRuntimeError).{0,80}CUDA_ERROR_OUT_OF_MEMORY", _XLA),
     wording(
         Cause.host_out_of_memory,
         r"OOM when allocating tensor.*device:CPU:\d+ by allocator",
-        "TensorFlow ran out of host memory, not of VRAM: smaller shuffle and prefetch buffers, or more "
-        "memory.",
+        "TensorFlow ran out of host memory, not of VRAM: smaller shuffle and prefetch buffers, or more memory.",
     ),
     wording(_OOM, r"OOM when allocating tensor with shape ?\[[^\]]*\](?!.*device:CPU:)", _TF),
     wording(
@@ -81,9 +78,7 @@ TABLE = (
         "Lower max_num_seqs. " + _SERVER,
         phase=Phase.load,
     ),
-    wording(
-        _OOM, r"Not enough memory\. Please try to increase --mem-fraction-static", _SERVER, phase=Phase.load
-    ),
+    wording(_OOM, r"Not enough memory\. Please try to increase --mem-fraction-static", _SERVER, phase=Phase.load),
     wording(_OOM, r"(?:Prefill|Decode) out of memory\. Try to lower", _SERVER),
     wording(_OOM, r"Not enough memory to handle \d+ (?:prefill|total) tokens", _SERVER),
     wording(_OOM, r"\[TensorRT-LLM\].*out of memory|\[TRT\].*OutOfMemory", _SERVER),

@@ -15,8 +15,7 @@ CLEAN_SHM = (
     "container), or use fewer data-loader workers."
 )
 _SPACE = (
-    "Free space, keep fewer checkpoints (save_total_limit), or write elsewhere; the last file written is "
-    "incomplete."
+    "Free space, keep fewer checkpoints (save_total_limit), or write elsewhere; the last file written is incomplete."
 )
 
 TABLE = (
@@ -82,9 +81,7 @@ TABLE = (
         r"Unexpected bus error encountered in worker|insufficient shared memory|out of shared memory",
         CLEAN_SHM,
     ),
-    wording(
-        _SHM, r"DataLoader worker \(pid\(?s?\)? ?[\d, ]+\) (?:is|was) killed by signal: Bus error", CLEAN_SHM
-    ),
+    wording(_SHM, r"DataLoader worker \(pid\(?s?\)? ?[\d, ]+\) (?:is|was) killed by signal: Bus error", CLEAN_SHM),
     wording(
         _SHM,
         r"unable to (?:open shared memory object|write to file|resize file"
@@ -92,9 +89,7 @@ TABLE = (
         CLEAN_SHM,
     ),
     wording(_SHM, r"Error while creating shared memory segment|posix_fallocate failed", CLEAN_SHM),
-    wording(
-        _SHM, r"/dev/shm\b.*(?:No space left|full)|(?:No space left|not enough space).*/dev/shm\b", CLEAN_SHM
-    ),
+    wording(_SHM, r"/dev/shm\b.*(?:No space left|full)|(?:No space left|not enough space).*/dev/shm\b", CLEAN_SHM),
     wording(
         _SHM,
         r"object_store_memory.*/dev/shm has only|shm_open.*(?:failed|No space)",
@@ -112,9 +107,7 @@ TABLE = (
     wording(_DISK, r"No space left on device|\[Errno 28\]", "The disk is full. " + _SPACE),
     wording(_DISK, r"Disk quota exceeded|\[Errno 122\]", "The disk quota of this user is used up. " + _SPACE),
     wording(_DISK, r"code: (?:28|122), kind: (?:StorageFull|QuotaExceeded|FilesystemQuotaExceeded)", _SPACE),
-    wording(
-        _DISK, r"database or disk is full|not enough space on the disk|There is not enough disk space", _SPACE
-    ),
+    wording(_DISK, r"database or disk is full|not enough space on the disk|There is not enough disk space", _SPACE),
     wording(
         _DISK,
         r"PytorchStreamWriter failed writing file|inline_container\.cc:\d+\] ?\. unexpected pos",

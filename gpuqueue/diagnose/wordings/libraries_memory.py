@@ -35,7 +35,5 @@ TABLE = (
     wording(_OOM, r"std::bad_alloc: (?:out_of_memory|CUDA error|RMM failure)|RMM.*out.of.memory", _FACE),
     wording(_OOM, r"Failed to cudaMalloc \d+ bytes|cudaMalloc retry failed: out of memory", _FACE),
     wording(_OOM, r"Out of memory error on GPU \d+\. Cannot allocate (?P<asked>\S+) memory", _FACE),
-    wording(
-        _OOM, r"Failed to allocate memory for requested buffer of size (?P<asked>\d+)", _FACE, strength=_USUAL
-    ),
+    wording(_OOM, r"Failed to allocate memory for requested buffer of size (?P<asked>\d+)", _FACE, strength=_USUAL),
 )

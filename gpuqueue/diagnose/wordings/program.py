@@ -5,9 +5,7 @@ from gpuqueue.diagnose.finding import Cause, Retry
 
 _MODULE, _PROGRAM = Cause.missing_module, Cause.program_error
 _USUAL = Strength.usual
-_INSTALL = (
-    "Install `{module}` into the environment that the job uses, or submit from the environment that has it."
-)
+_INSTALL = "Install `{module}` into the environment that the job uses, or submit from the environment that has it."
 _PATH = "`{module}` is not on the job's PATH: activate the right environment before you submit."
 
 TABLE = (
@@ -25,8 +23,7 @@ TABLE = (
     wording(
         _MODULE,
         r"ImportError: cannot import name '?(?P<module>\w+)",
-        "`{module}` is not in the installed version of the package: install the version that the program "
-        "wants.",
+        "`{module}` is not in the installed version of the package: install the version that the program wants.",
         strength=_USUAL,
     ),
     wording(
@@ -58,15 +55,13 @@ TABLE = (
     wording(
         _PROGRAM,
         r"CUDA error: invalid device ordinal|invalid device ordinal",
-        "The program asks for a card that the job was not given: use device 0 or what CUDA_VISIBLE_DEVICES "
-        "holds.",
+        "The program asks for a card that the job was not given: use device 0 or what CUDA_VISIBLE_DEVICES holds.",
         Retry.no,
     ),
     wording(
         _PROGRAM,
         r"out of resources?: shared memory, Required: (?P<need>\d+), Hardware limit: (?P<have>\d+)",
-        "A kernel wants {need} bytes of on-chip shared memory, the card has {have}: smaller blocks or "
-        "fewer stages.",
+        "A kernel wants {need} bytes of on-chip shared memory, the card has {have}: smaller blocks or fewer stages.",
         Retry.no,
     ),
     wording(
@@ -88,12 +83,8 @@ TABLE = (
         "The command line is wrong.",
         Retry.no,
     ),
-    wording(
-        _PROGRAM, r"python[\d.]*: can't open file", "The script is not where the command says.", Retry.no
-    ),
-    wording(
-        _PROGRAM, r"^(?:SyntaxError|IndentationError|TabError): ", "The program does not parse.", Retry.no
-    ),
+    wording(_PROGRAM, r"python[\d.]*: can't open file", "The script is not where the command says.", Retry.no),
+    wording(_PROGRAM, r"^(?:SyntaxError|IndentationError|TabError): ", "The program does not parse.", Retry.no),
     wording(
         _PROGRAM,
         r"PytorchStreamReader failed|invalid header or archive is corrupted|Error while deserializing header"

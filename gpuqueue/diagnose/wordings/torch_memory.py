@@ -27,15 +27,12 @@ TABLE = (
         _SMALLER,
         strength=Strength.usual,
     ),
-    wording(
-        _OOM, r"No executable batch size found, reached zero", "Not even a batch of one fits. " + _SMALLER
-    ),
+    wording(_OOM, r"No executable batch size found, reached zero", "Not even a batch of one fits. " + _SMALLER),
     wording(_OOM, r"Triton Error \[(?:CUDA|HIP)\]: out of memory", _SMALLER),
     wording(
         _OOM,
         r"NVML_SUCCESS == r.{0,20}INTERNAL ASSERT FAILED at .{0,200}CUDACachingAllocator",
-        "This assertion usually hides an out-of-memory error: the allocator failed to describe it. "
-        + _SMALLER,
+        "This assertion usually hides an out-of-memory error: the allocator failed to describe it. " + _SMALLER,
         strength=Strength.usual,
     ),
     wording(
