@@ -48,6 +48,19 @@ class Duration(click.ParamType):  # type: ignore[type-arg]
         return seconds
 
 
+class Between(click.FloatRange):
+    """Above `min`, up to `max`. Not a number is outside of every range, which comparing it does not tell."""
+
+    def __init__(self, min: float, max: float) -> None:
+        super().__init__(min, max, min_open=True)
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number = super().convert(value, param, ctx)
+        if number != number:
+            self.fail(f"{value!r} is not a number", param, ctx)
+        return number
+
+
 class JobId(click.ParamType):  # type: ignore[type-arg]
     name = "job"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gq import here
-from gq.arguments import Size
+from gq.arguments import Between, Size
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,7 +72,7 @@ def _choice(*names: str) -> click.Choice[str]:
 @click.option(
     "--utilization",
     "gpu_memory_utilization",
-    type=click.FloatRange(0, 1, min_open=True),
+    type=Between(0, 1),
     help="vLLM: its share of the card.",
 )
 @click.option("--context", "context_mib", type=Size(), help="CUDA context as measured on this node.")

@@ -12,7 +12,7 @@ from gpuqueue.wire.jobs import SubmitRequest, to_json
 from gpuqueue.wire.states import FINAL_STATES, WAITING_STATES, JobClass, JobState, RestartMode
 from gpuqueue.wire.units import format_mib, format_seconds
 from gq import client
-from gq.arguments import AUTO, json_option
+from gq.arguments import AUTO, Between, json_option
 from gq.exits import DONE, FAILED, INTERRUPTED, usage
 from gq.follow import HOLD_S, POLL_S, Waits, await_end, read_piece
 from gq.steps import StepCount
@@ -36,9 +36,7 @@ class Seen(NamedTuple):
 @click.command("probe", cls=Submit, context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS]")
 @job_options
 @click.option("--steps", type=click.IntRange(1), metavar="N", help=f"Stop after N steps in its log [{STEPS}].")
-@click.option(
-    "--minutes", type=click.FloatRange(0, 120, min_open=True), metavar="T", help=f"Stop after T minutes [{MINUTES:g}]."
-)
+@click.option("--minutes", type=Between(0, 120), metavar="T", help=f"Stop after T minutes [{MINUTES:g}].")
 @click.option("--submit", "go_on", is_flag=True, help="Then submit the job itself, with the claim that was found.")
 @json_option
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT [ARGS]... | -- COMMAND [ARGS]...")

@@ -90,7 +90,10 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
-        return problem(GpuqueueError(ErrorCode.INVALID, _what_is_invalid(error.errors()[0]), SEE_SCHEMA))
+        errors = error.errors()
+        # A mistyped name is both unknown and missing: what was typed tells more.
+        first = next((one for one in errors if one["type"] == "unexpected_keyword_argument"), errors[0])
+        return problem(GpuqueueError(ErrorCode.INVALID, _what_is_invalid(first), SEE_SCHEMA))
 
     @app.exception_handler(HTTPException)
     async def http(request: Request, error: HTTPException) -> JSONResponse:

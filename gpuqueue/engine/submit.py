@@ -27,6 +27,7 @@ def submit(engine: Engine, caller: Caller, request: SubmitRequest) -> tuple[Job,
     """(the job, whether it is new, what the submitter should know). Raises GpuqueueError: INVALID for a request
     that is wrong in itself, REFUSED for one that could never run here, with the number in the way."""
     owner = _owner(caller, request)
+    _require_own_login(engine, owner)
     account_name = account_of(engine, owner, request.account)
     notes: list[str] = []
     _check(request)
@@ -86,6 +87,16 @@ def _owner(caller: Caller, request: SubmitRequest) -> Caller:
             ErrorCode.NOT_PERMITTED, f"only an admin may submit as {request.as_user!r}", "leave out --as"
         )
     return named_user(request.as_user)
+
+
+def _require_own_login(engine: Engine, owner: Caller) -> None:
+    """A3: without root a daemon can run jobs as itself alone; root may ask it all the same, through any file mode."""
+    if engine.daemon_uid not in (0, owner.uid):
+        raise GpuqueueError(
+            ErrorCode.NOT_PERMITTED,
+            f"this gpuqueued runs without root: only jobs of uid {engine.daemon_uid}, its own, none of {owner.user}",
+            "submit as its user, or ask root's daemon: GQ_SOCKET says which one is asked",
+        )
 
 
 def _check(request: SubmitRequest) -> None:

@@ -165,6 +165,22 @@ CASES: dict[str, list[Case]] = {
         usage("events --after -5", "-5"),
         usage("events --limit 1001", "1001"),
     ],
+    "history": [
+        usage("history 12", "12"),
+        usage("history --limit 0", "0"),
+        usage("history --csv --json", "--csv"),
+    ],
+    "probe": [
+        usage("probe", "nothing to probe"),
+        usage("probe --steps 0", "0", *TRUE),
+        usage("probe --minutes soon", "'soon'", *TRUE),
+        usage("probe --minutes nan", "'nan'", *TRUE),
+        usage("probe --minutes inf", "inf", *TRUE),
+        usage("probe --vram 22", "'22'", *TRUE),
+        usage("probe missing.sh", "missing.sh"),
+        usage("probe -- no-such-program", "no-such-program"),
+        refused("probe --vram 33G", "33.0 GiB", *TRUE),
+    ],
     "doctor": [usage("doctor now", "now")],
     "estimate": [
         usage("estimate no-such/model", "no-such/model"),
@@ -172,6 +188,10 @@ CASES: dict[str, list[Case]] = {
         usage("estimate Qwen/Qwen2.5-7B --method magic", "magic"),
         usage("estimate Qwen/Qwen2.5-7B --card 32", "'32'"),
         usage("estimate Qwen/Qwen2.5-7B --batch many", "many"),
+        usage("estimate Qwen/Qwen2.5-7B --batch 0", "batch"),
+        usage("estimate Qwen/Qwen2.5-7B --zero 9", "9"),
+        usage("estimate Qwen/Qwen2.5-7B --utilization nan", "'nan'"),
+        usage("estimate Qwen/Qwen2.5-7B --weights int3", "int3"),
         usage("estimate --from missing.yaml", "missing.yaml"),
     ],
     "diagnose": [

@@ -43,8 +43,7 @@ def test_nobody_touches_or_reads_anothers_job(node: Node, people: list[Account])
     job = node.submit("--vram", "1G", "--", "sh", "-c", "echo only for B; exec sleep 3600", user=b.name)
     node.until_state(job, "running")
     node.until(lambda: "only for B" in node.logs(job, user=b.name), "B reads B's log")
-    verbs = {"cancel": [], "keep": ["1h"], "requeue": [], "logs": []}
-    for verb, more in verbs.items():
+    for verb, *more in (("cancel",), ("keep", "1h"), ("requeue",), ("logs",)):
         for borrowed in (a, b):
             refused = node.gq(verb, str(job), *more, user=a.name, env=borrowed.shell_environment(), check=False)
             assert refused.returncode == 1, verb
@@ -122,9 +121,9 @@ def test_a_home_that_root_cannot_read_does_not_matter(
     words = ["--vram", "1G", "--checkpoint-command", "ls -d out/step-10", "train.sh"]
     job = node.submit(*words, user=a.name, cwd=a.home, umask=0o027, env=a.shell_environment())
     assert node.wait(job) == 0, node.why(job)
-    for attempt, last in ((1, ""), (2, f"went on from {a.home}/out/step-10")):
+    for attempt, more in ((1, []), (2, [f"went on from {a.home}/out/step-10"])):
         log = (node.run_directory(job, attempt) / "user" / "output.log").read_text().splitlines()
         said = [line for line in log if not line.startswith("gq: ")]
-        assert said == [str(a.home), "what only A can read", "0027", *[last][: bool(last)]]
+        assert said == [str(a.home), "what only A can read", "0027", *more]
     assert (a.home / "saved").stat().st_uid == a.uid
     assert (a.home / "saved").stat().st_mode & 0o777 == 0o640

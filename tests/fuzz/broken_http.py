@@ -49,6 +49,8 @@ _FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "resume": st.one_of(texts, st.just("latest")),
     "resume_arg": texts,
     "grow": st.booleans(),
+    "cap": st.booleans(),
+    "vram_auto": st.booleans(),
     "account": texts,
     "as_user": st.one_of(texts, st.just("root")),
     "idempotency_key": texts,
@@ -111,6 +113,8 @@ paths = st.one_of(
             "/v1/quotas",
             "/v1/history",
             "/v1/events",
+            "/v1/history",
+            "/v1/calibration?model=x",
             "/v1/node",
             "/v1/doctor",
         ]
