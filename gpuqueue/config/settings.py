@@ -38,7 +38,7 @@ class Settings:
     shared_logins: frozenset[str] = frozenset()  # A3
     hide_commands: bool = False  # A2
     simulate_mib: tuple[int, ...] = ()  # a simulated card each; empty: the real ones
-    node_lock: Path | None = None  # held while real cards are served; None: the node's own
+    node_lock: Path | None = None  # a file held while real cards are served; None: the node's own name
     containment: str = "auto"  # or "systemd", "cgroup", "session"
     strangers: str = "report"  # F1
     sample_s: int = 5  # the longest wait between two looks at the node; events wake the daemon at once

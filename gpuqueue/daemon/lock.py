@@ -2,11 +2,12 @@
 
 import fcntl
 import os
+import socket
 from pathlib import Path
 
 from gpuqueue.wire.errors import ErrorCode, GpuqueueError
 
-NODE_LOCKS = (Path("/run/lock"), Path("/tmp"))
+NODE_NAME = "\0gpuqueued.node"
 
 
 def hold(path: Path, what: str) -> int:
@@ -28,17 +29,27 @@ def hold(path: Path, what: str) -> int:
 
 
 def hold_node(configured: Path | None) -> int:
-    """The lock of a daemon with real cards, at the configured path, else where all daemons of the node look. Its file
-    belongs to whoever came first; in a sticky /tmp another user's daemon cannot open it, which is the same answer."""
-    directory = next((path for path in NODE_LOCKS if os.access(path, os.W_OK)), NODE_LOCKS[-1])
-    path = configured or directory / "gpuqueued.lock"
+    """The lock of a daemon with real cards: a file at the configured path, else an abstract socket, which no user can
+    leave behind, nor hide from another's daemon as a file's permissions would."""
+    if configured is None:
+        return hold_name(NODE_NAME)
     try:
-        return hold(path, "this node's cards")
-    except PermissionError as error:
-        raise GpuqueueError(
-            ErrorCode.UNAVAILABLE, f"another user's gpuqueued holds {path}", "one daemon serves all users of a node"
-        ) from error
+        return hold(configured, "this node's cards")
     except OSError as error:
         raise GpuqueueError(
-            ErrorCode.UNAVAILABLE, f"cannot lock {path}: {error.strerror}", "see node_lock in the configuration"
+            ErrorCode.UNAVAILABLE, f"cannot lock {configured}: {error.strerror}", "see node_lock in the configuration"
         ) from error
+
+
+def hold_name(abstract: str) -> int:
+    name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+    try:
+        name.bind(abstract)
+    except OSError as error:
+        name.close()
+        raise GpuqueueError(
+            ErrorCode.UNAVAILABLE,
+            "another gpuqueued already serves this node's cards",
+            "one daemon serves all users of a node; `ss -xap | grep gpuqueued` names it",
+        ) from error
+    return name.detach()
