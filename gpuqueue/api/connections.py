@@ -38,10 +38,10 @@ class Connection(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.peer = peer_of(transport.get_extra_info("socket"))
-        self.app_state = {**self.app_state, "peer": self.peer}
         self.since = self.loop.time()
         self.timer = self.loop.call_later(self.ask_within_s, self.look, None)
+        self.peer = peer_of(transport.get_extra_info("socket"))
+        self.app_state = {**self.app_state, "peer": self.peer}
         if len(self.connections) > most_connections():
             self.make_room()
 

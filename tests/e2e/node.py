@@ -221,8 +221,8 @@ class _Connection(http.client.HTTPConnection):
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect(str(self._path))  # with a time limit it would not wait for its turn, but fail
         self.sock.settimeout(DEADLINE_S)
-        self.sock.connect(str(self._path))
 
 
 def base_env() -> dict[str, str]:
