@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 WORKERS ?= auto
 STRICT := gpuqueue/core gpuqueue/wire gpuqueue/engine gpuqueue/shim gpuqueue/hook gpuqueue/checkpoints gpuqueue/estimate gpuqueue/diagnose
 
-.PHONY: help demo test fast lint check format crash fuzz test-ml bench lock clean
+.PHONY: help demo test again fast lint check format crash fuzz test-ml bench lock clean
 
 help:
 	@echo "make demo    five stories on a simulated 32 GB card, under 90 seconds"
@@ -29,6 +29,9 @@ demo: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not ml and not crash and not fuzz"
+
+again: $(READY)
+	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none -m "not ml and not crash and not fuzz"
 
 fast: $(READY)
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not ml and not crash and not fuzz and not e2e and not root"

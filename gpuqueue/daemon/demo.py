@@ -193,9 +193,11 @@ class View:
         self.environment = environment
         self.terminal = sys.stdout.isatty()
         self.seen = 0
+        self.elapsed_s = 0
         print("gpuqueue demo: one SIMULATED 32 GB card, the default policy with windows of seconds\n")
 
     def show(self, elapsed_s: int) -> None:
+        self.elapsed_s = elapsed_s
         events = self._events()
         if not self.terminal:
             for event in events:
@@ -207,7 +209,8 @@ class View:
             print(f"  {event['text']}"[: int(self.environment["COLUMNS"])])
 
     def close(self) -> None:
-        self.show(0) if not self.terminal else None
+        if not self.terminal:
+            self.show(self.elapsed_s)
 
     def _events(self) -> list[dict[str, Any]]:
         done = gq(self.environment, "events", "--json")

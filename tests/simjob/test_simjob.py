@@ -65,7 +65,7 @@ def _held(cards: SimulatedCards) -> list[int]:
 
 
 def _eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.02)
