@@ -56,7 +56,7 @@ def build_spec(
         log_cap_bytes=log_cap_bytes,
         containment="",  # the backend knows what this machine can do
         cgroup=None,
-        checkpoint_dir=_absolute(request.checkpoint_dir, request.cwd),
+        checkpoint_dir=absolute(request.checkpoint_dir, request.cwd),
         checkpoint_command=request.checkpoint_command,
         checkpoint_since=float(job.started_unix if job.started_unix is not None else attempt.started_unix),
         checkpoint_exclude=list(passed_over(job)),
@@ -86,7 +86,7 @@ def _environment(
         "GQ_SUBMIT_DIR": request.cwd,
         MARKER_ENV: attempt.marker,
     }
-    checkpoint_dir = _absolute(request.checkpoint_dir, request.cwd)
+    checkpoint_dir = absolute(request.checkpoint_dir, request.cwd)
     if checkpoint_dir is not None:
         ours["GQ_CHECKPOINT_DIR"] = checkpoint_dir
     overridden = [
@@ -123,11 +123,12 @@ def _identity(job: Job) -> tuple[int, int, tuple[int, ...]]:
     return job.uid, entry.pw_gid, database_groups(entry.pw_name, entry.pw_gid)
 
 
-def _absolute(path: str | None, cwd: str) -> str | None:
+def absolute(path: str | None, cwd: str) -> str | None:
+    """The path as the job means it, from the directory in which it was submitted."""
     return None if path is None else os.path.normpath(Path(cwd) / path)
 
 
 def _resume_path(request: SubmitRequest) -> str | None:
     if request.resume in (None, "latest"):
         return None
-    return _absolute(request.resume, request.cwd)
+    return absolute(request.resume, request.cwd)

@@ -12,6 +12,7 @@ from gpuqueue.core.reasons import sentence
 from gpuqueue.engine import claims
 from gpuqueue.engine.callers import Caller, named_user
 from gpuqueue.engine.engine import Engine
+from gpuqueue.engine.launch import absolute
 from gpuqueue.engine.observe import account, unix_now
 from gpuqueue.wire.errors import ErrorCode, GpuqueueError
 from gpuqueue.wire.jobs import SubmitRequest
@@ -35,7 +36,7 @@ def submit(engine: Engine, caller: Caller, request: SubmitRequest) -> tuple[Job,
     engine.require_cards()
     resolved, _ = account(engine, account_name, engine.snapshot.cards)
     ask, advice = claims.with_claim(engine, request, ask, resolved)
-    notes += advice
+    notes += advice + _shared_checkpoints(engine, request)
     refused = refusal(ask, resolved, engine.snapshot.cards, engine.settings.policy)
     if refused is not None:
         raise GpuqueueError(ErrorCode.REFUSED, sentence(refused), "see `gq gpus` and `gq quota`", dict(refused.fields))
@@ -61,6 +62,26 @@ def submit(engine: Engine, caller: Caller, request: SubmitRequest) -> tuple[Job,
             text = f"job {stored.id} submitted for {account_name}{acting}"
             engine.event("submitted", caller.user, "; ".join([text, *advice]), stored.id)
     return stored, new, notes
+
+
+def _shared_checkpoints(engine: Engine, request: SubmitRequest) -> list[str]:
+    """Nothing tells whose a checkpoint is but the directory and the time: two jobs that save into one directory would
+    resume from each other's, and each would count the other's as its own progress (R2, R3)."""
+    mine = absolute(request.checkpoint_dir, request.cwd)
+    if mine is None:
+        return []
+    others = [
+        job.id
+        for job in engine.store.open_jobs()
+        if job.ask.has_checkpoints
+        and (theirs := engine.store.request(job.id)) is not None
+        and theirs.idempotency_key != request.idempotency_key
+        and absolute(theirs.checkpoint_dir, theirs.cwd) == mine
+    ]
+    if not others:
+        return []
+    named = ", ".join(f"job {job_id}" for job_id in others)
+    return [f"{named} saves into {mine} too: each would resume from the other's checkpoints; give each its own"]
 
 
 def account_of(engine: Engine, owner: Caller, named: str | None) -> str:
