@@ -81,7 +81,9 @@ def test_job_has_no_input_a_session_of_its_own_and_ordinary_signals(backend: Loc
     assert "'' True" in text
     # Python itself ignores SIGPIPE (13) and SIGXFSZ (25) once it runs.
     assert "SigBlk:\t0000000000000000" in text
-    assert "SigIgn:\t0000000001001000" in text
+    # 32 and 33 are the C library's own; a make above us leaves them ignored, and nobody but it can change that.
+    ignored = int(text.partition("SigIgn:")[2].split()[0], 16) & ~(0b11 << 31)
+    assert ignored == 1 << 12 | 1 << 24
     assert "oom 0" in text
     assert "['0', '1', '2', '3']" in text  # 3 is the listing itself
 
