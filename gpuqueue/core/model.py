@@ -55,7 +55,7 @@ class Ask:
     limit_s: int = 86400
     grace_s: int = 120
     stop_signal: str = "SIGTERM"
-    has_checkpoints: bool = False
+    checkpoint_dir: str | None = None  # absolute; one job at a time may save there (R2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,8 @@
 
 One plan, in numbered steps:
 
-1. Set aside who is not considered: stopped, held, in a pause (R1), or impossible here since a change (Q5).
+1. Set aside who is not considered: stopped, held, in a pause (R1), or impossible here since a change (Q5). A job whose
+   checkpoint directory another job saves into (R2) waits for it and closes nothing.
 2. Start at once what needs no card (P2).
 3. Walk the others in the order of S1. Each starts by right (Q3) on the card that P1 chooses, or gets its verdict
    (S5). One that VRAM blocks closes the cards it waits for to later jobs of its own class (S4).
@@ -25,6 +26,7 @@ from gpuqueue.core.policy import Policy
 from gpuqueue.core.quota import within_quota
 from gpuqueue.core.reasons import Reason, ReasonCode, sentence
 from gpuqueue.core.snapshot import Snapshot
+from gpuqueue.core.writers import Writers
 from gpuqueue.wire.states import WAITING_STATES, JobClass
 
 Alike = tuple[object, ...]
@@ -32,8 +34,9 @@ Alike = tuple[object, ...]
 
 def plan(snapshot: Snapshot, policy: Policy) -> Plan:
     """The starts, in the order decided, and exactly one verdict for every other waiting job."""
-    contenders, starts, told = _sort_out(snapshot, policy)
-    cycle = _Cycle.of(snapshot, policy)
+    writers = Writers.of(snapshot.jobs)
+    contenders, starts, told = _sort_out(snapshot, policy, writers)
+    cycle = _Cycle.of(snapshot, policy, writers)
     while True:
         walk = cycle.walk(contenders)
         starts += walk.starts
@@ -43,7 +46,7 @@ def plan(snapshot: Snapshot, policy: Policy) -> Plan:
         contenders = [job for job in contenders if job.id not in started]
 
 
-def _sort_out(snapshot: Snapshot, policy: Policy) -> tuple[list[Job], list[Start], dict[int, Reason]]:
+def _sort_out(snapshot: Snapshot, policy: Policy, writers: Writers) -> tuple[list[Job], list[Start], dict[int, Reason]]:
     """Steps 1 and 2: (who competes for cards, who starts without one, verdicts of the others)."""
     contenders: list[Job] = []
     starts: list[Start] = []
@@ -52,9 +55,10 @@ def _sort_out(snapshot: Snapshot, policy: Policy) -> tuple[list[Job], list[Start
     for job in sorted(snapshot.jobs, key=lambda job: job.id):
         if job.state not in WAITING_STATES:
             continue
-        if aside := verdicts.set_aside(job, snapshot.now):
+        if aside := verdicts.set_aside(job, snapshot.now) or writers.in_the_way(job):
             told[job.id] = aside
         elif job.ask.cards == 0:
+            writers.started(job)
             starts.append(Start(job_id=job.id, cards=(), claim_mib=0, nominal_mib=0, held_back_mib=0))
         elif snapshot.cards_fault is not None:
             told[job.id] = Reason(ReasonCode.CARDS_UNREADABLE, {"why": snapshot.cards_fault})
@@ -80,7 +84,8 @@ def _impossible(job: Job, snapshot: Snapshot, policy: Policy) -> Reason | None:
 def _alike(job: Job) -> Alike:
     """Jobs with the same key get the same answer at the same moment."""
     ask = job.ask
-    return (job.account, ask.job_class, job.claim_mib, ask.cards, ask.exclusive, ask.gpu_type, ask.gpu_indexes)
+    card = (ask.cards, ask.exclusive, ask.gpu_type, ask.gpu_indexes)
+    return (job.account, ask.job_class, job.claim_mib, card, ask.checkpoint_dir)
 
 
 @dataclass(slots=True)
@@ -104,19 +109,20 @@ class _Walk:
 
 @dataclass(slots=True)
 class _Cycle:
-    """What grows while one plan is made: the charges and the shares."""
+    """What grows while one plan is made: the charges, the shares, the directories that are saved into."""
 
     snapshot: Snapshot
     policy: Policy
     ledger: Ledger
     shares: Shares
+    writers: Writers
 
     @classmethod
-    def of(cls, snapshot: Snapshot, policy: Policy) -> "_Cycle":
+    def of(cls, snapshot: Snapshot, policy: Policy, writers: Writers) -> "_Cycle":
         ledger = Ledger.of(snapshot)
         usage = {name: account.usage for name, account in snapshot.accounts.items()}
         held_mib = {name: ledger.held_mib(name) for name in snapshot.accounts}
-        return cls(snapshot, policy, ledger, Shares(snapshot.accounts, usage, held_mib))
+        return cls(snapshot, policy, ledger, Shares(snapshot.accounts, usage, held_mib), writers)
 
     def walk(self, contenders: Sequence[Job]) -> _Walk:
         walk = _Walk()
@@ -137,6 +143,8 @@ class _Cycle:
         return walk
 
     def _consider(self, job: Job, walk: _Walk) -> Start | Reason:
+        if taken := self.writers.in_the_way(job):  # by a job that this plan starts
+            return taken
         account = self.snapshot.accounts[job.account]
         suitable = {card.uuid for card in matching(job.ask, self.snapshot.cards)}
         loads = [load for uuid, load in self.ledger.loads.items() if uuid in suitable]  # in PCI order
@@ -166,6 +174,7 @@ class _Cycle:
         )
         self.ledger.add(lease_of(job, start, load.card.uuid, self.snapshot.now))
         self.shares.started(job)
+        self.writers.started(job)
         return start
 
     def _why_not(

@@ -22,6 +22,7 @@ class ReasonCode(StrEnum):
     BEHIND = "behind"  # a job of its class before it is blocked by VRAM (S4)
     BACKOFF = "backoff"
     HOLD = "hold"
+    CHECKPOINTS = "checkpoints"  # another job saves into the same directory (R2)
     DRAINED = "drained"
     NO_CARD_MATCHES = "no_card_matches"
     TENANTS = "tenants"
@@ -74,6 +75,7 @@ SENTENCES: dict[ReasonCode, str] = {
     ReasonCode.BEHIND: "behind job {head} of {head_account}, which needs {head_need_mib} first: {holders}",
     ReasonCode.BACKOFF: "{last}; next try in {wait_s} (failures in a row: {failures})",
     ReasonCode.HOLD: "on hold by {actor}",
+    ReasonCode.CHECKPOINTS: "job {writer} of {writer_account} saves into the same checkpoint directory, {directory}: starts when that job has ended",
     ReasonCode.DRAINED: "card {card} is drained: {why}",
     ReasonCode.NO_CARD_MATCHES: "no card matches {wanted}",
     ReasonCode.TENANTS: "card {card} already has {tenants} tenants, the most the admin allows: {holders}",

@@ -36,7 +36,7 @@ def submit(engine: Engine, caller: Caller, request: SubmitRequest) -> tuple[Job,
     engine.require_cards()
     resolved, _ = account(engine, account_name, engine.snapshot.cards)
     ask, advice = claims.with_claim(engine, request, ask, resolved)
-    notes += advice + _shared_checkpoints(engine, request)
+    notes += advice
     refused = refusal(ask, resolved, engine.snapshot.cards, engine.settings.policy)
     if refused is not None:
         raise GpuqueueError(ErrorCode.REFUSED, sentence(refused), "see `gq gpus` and `gq quota`", dict(refused.fields))
@@ -61,27 +61,19 @@ def submit(engine: Engine, caller: Caller, request: SubmitRequest) -> tuple[Job,
             acting = f" (asked by {caller.user})" if caller.uid != owner.uid else ""
             text = f"job {stored.id} submitted for {account_name}{acting}"
             engine.event("submitted", caller.user, "; ".join([text, *advice]), stored.id)
-    return stored, new, notes
+    return stored, new, notes + _shared_checkpoints(engine, stored)
 
 
-def _shared_checkpoints(engine: Engine, request: SubmitRequest) -> list[str]:
-    """Nothing tells whose a checkpoint is but the directory and the time: two jobs that save into one directory would
-    resume from each other's, and each would count the other's as its own progress (R2, R3)."""
-    mine = absolute(request.checkpoint_dir, request.cwd)
+def _shared_checkpoints(engine: Engine, job: Job) -> list[str]:
+    """R2: one job at a time saves into a directory, which is said at once to whoever meant to run two side by side."""
+    mine = job.ask.checkpoint_dir
     if mine is None:
         return []
-    others = [
-        job.id
-        for job in engine.store.open_jobs()
-        if job.ask.has_checkpoints
-        and (theirs := engine.store.request(job.id)) is not None
-        and theirs.idempotency_key != request.idempotency_key
-        and absolute(theirs.checkpoint_dir, theirs.cwd) == mine
-    ]
+    others = [other.id for other in engine.store.open_jobs() if other.ask.checkpoint_dir == mine and other.id != job.id]
     if not others:
         return []
     named = ", ".join(f"job {job_id}" for job_id in others)
-    return [f"{named} saves into {mine} too: each would resume from the other's checkpoints; give each its own"]
+    return [f"{named} saves into {mine} too: only one of them runs at a time; give each its own directory"]
 
 
 def account_of(engine: Engine, owner: Caller, named: str | None) -> str:
@@ -236,7 +228,7 @@ def _ask(engine: Engine, request: SubmitRequest, notes: list[str]) -> Ask:
         limit_s=limit_s,
         grace_s=grace_s,
         stop_signal=_signal_number(request.signal).name,
-        has_checkpoints=request.checkpoint_dir is not None or request.checkpoint_command is not None,
+        checkpoint_dir=absolute(request.checkpoint_dir, request.cwd),
     )
 
 

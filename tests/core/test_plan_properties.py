@@ -149,3 +149,19 @@ def _leaves(thing: Any) -> list[Any]:
     if isinstance(thing, list | tuple | frozenset):
         return [leaf for one in thing for leaf in _leaves(one)]
     return [thing]
+
+
+@some
+@given(snapshots(), policies)
+def test_no_start_saves_where_another_job_saves(snapshot: Snapshot, policy: Policy) -> None:
+    """R2: whoever starts is the only one of its directory that has begun and not ended, unless it had begun before."""
+    decided = plan(snapshot, policy)
+    after = apply(snapshot, decided)
+    jobs = {job.id: job for job in snapshot.jobs}
+    begun = [job for job in after.jobs if job.attempt and job.ask.checkpoint_dir]
+    for start in decided.starts:
+        job = jobs[start.job_id]
+        beside = [other for other in begun if other.ask.checkpoint_dir == job.ask.checkpoint_dir and other.id != job.id]
+        event(f"a directory: {job.ask.checkpoint_dir is not None}")
+        assert not any(other.state.active for other in beside)
+        assert not beside or job.attempt

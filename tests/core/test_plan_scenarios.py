@@ -274,6 +274,20 @@ def test_hold_pause_and_cancel_are_said() -> None:
     assert started(decide(replace(paused, not_before=NOW))) == [2]
 
 
+def test_one_job_at_a_time_saves_into_a_directory() -> None:
+    """R2: the second waits from the first one's start until its end, its pauses included, and closes no card."""
+    asking = {"checkpoint_dir": "/out"}
+    decided = decide(job(1, asking=asking), job(2, asking=asking), job(3), job(4, 0, asking=asking))
+    assert started(decided) == [4, 3], "the one without a card starts at once, and the directory is its own"
+    assert why(decided, 1).startswith("job 4 of anna saves into the same checkpoint directory, /out")
+    paused = job(1, asking=asking, state=JobState.BACKOFF, not_before=NOW + 20, attempt=1)
+    decided = decide(job(2, asking=asking), paused, job(3, asking={"checkpoint_dir": "/other"}))
+    assert started(decided) == [3]
+    assert why(decided, 2).startswith("job 1 of anna saves into")
+    assert started(decide(job(2, asking=asking), replace(paused, not_before=NOW))) == [1]
+    assert started(decide(job(2, asking=asking), replace(paused, state=JobState.FAILED))) == [2]
+
+
 def test_a_job_that_a_change_made_impossible_stays_with_that_verdict() -> None:
     """Q5: the quota was lowered after the submit."""
     decided = decide(job(1, 20 * GIB), job(2, 2 * GIB), accounts=[account("anna", 8 * GIB)])

@@ -21,6 +21,8 @@ CANCEL = StopIntent(
 )
 claims = st.one_of(st.integers(1, 34 * GIB), st.sampled_from([1 * GIB, 2 * GIB, 4 * GIB, 8 * GIB, 22 * GIB]))
 
+directories = st.sampled_from([None, None, None, "/out/a", "/out/b"])
+
 
 @st.composite
 def cards(draw: st.DrawFn, index: int) -> Card:
@@ -47,6 +49,7 @@ def waiting(draw: st.DrawFn, id: int) -> Job:
         "gpu_indexes": draw(st.sampled_from([(), (), (0,), (1,), (5,)])),
         "limit_s": draw(st.sampled_from([600, 86400])),
         "exclusive": draw(st.sampled_from([False] * 9 + [True])),
+        "checkpoint_dir": draw(directories),
     }
     claim_mib = draw(st.one_of(claims, claims, claims, st.just(0)))
     if claim_mib and draw(st.integers(0, 9)) == 0:
@@ -65,6 +68,7 @@ def waiting(draw: st.DrawFn, id: int) -> Job:
         held=draw(st.integers(0, 9)) == 0,
         not_before=NOW + draw(st.integers(-5, 5)) if state is JobState.BACKOFF else None,
         stop=CANCEL if draw(st.integers(0, 19)) == 0 else None,
+        attempt=0 if state is JobState.QUEUED else 1,
     )
 
 
@@ -77,6 +81,7 @@ def running_with_lease(draw: st.DrawFn, id: int, on: Card) -> tuple[Job, Lease]:
         job_class=draw(st.sampled_from(JobClass)),
         state=draw(st.sampled_from([JobState.RUNNING, JobState.RUNNING, JobState.STARTING, JobState.STOPPING])),
         stop=CANCEL if draw(st.integers(0, 9)) == 0 else None,
+        asking={"checkpoint_dir": draw(directories)},
     )
     charge_mib = one.claim_mib + draw(st.sampled_from([0, 0, 0, 700, 3 * GIB]))
     measured = st.integers(0, charge_mib + 2 * GIB)

@@ -30,7 +30,7 @@ FULL_JOB = Job(
         limit_s=7200,
         grace_s=60,
         stop_signal="SIGUSR1",
-        has_checkpoints=True,
+        checkpoint_dir="/scratch/out \udcff",
     ),
     state=JobState.STOPPING,
     state_since=500,
