@@ -70,7 +70,7 @@ def doing(job: "JobView") -> str:
         words += f": {job.reason}"
     if job.expected_start_at is not None and job.state in WAITING_STATES:
         left_s = max(job.expected_start_at - int(time.time()), 0)
-        words += f"; expected to start in {format_seconds(left_s)}"
+        words += f"; expected to start within {format_seconds(left_s)}"
     return words
 
 

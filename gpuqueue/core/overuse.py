@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from gpuqueue.core.decisions import Charge, Stop
 from gpuqueue.core.model import AfterStop, Attempt, Job
 from gpuqueue.core.policy import OverusePolicy
-from gpuqueue.core.reasons import Reason, ReasonCode
+from gpuqueue.core.reasons import Reason, ReasonCode, sentence
 from gpuqueue.core.snapshot import Card, Lease, Snapshot
 from gpuqueue.wire.states import JobClass, JobState
-from gpuqueue.wire.units import format_mib
 
 SAMPLES = 2  # in a row, before the charge follows
 
@@ -50,6 +49,11 @@ def judge(snapshot: Snapshot, policy: OverusePolicy) -> tuple[list[Charge], list
     return charges, list(_offenders(snapshot, holdings, policy))
 
 
+def over_claim(claim_mib: int, charge_mib: int) -> Reason:
+    """What is said of a job that is charged for more than it declared."""
+    return Reason(ReasonCode.OVER_CLAIM, {"claim_mib": claim_mib, "used_mib": charge_mib})
+
+
 def _holdings(snapshot: Snapshot, policy: OverusePolicy) -> Iterator[_Holding]:
     """Every lease of a job that nobody stops already: what is on its way out will be free soon."""
     jobs = {job.id: job for job in snapshot.jobs if job.stop is None and job.state is not JobState.STOPPING}
@@ -83,10 +87,7 @@ def _charge(job: Job, attempt: Attempt, lease: Lease, card: Card, policy: Overus
         return None
     text = ""
     if charge_mib > lease.charge_mib and charge_mib - lease.charge_mib > tolerance:
-        text = (
-            f"declared {format_mib(lease.claim_mib)}, uses {format_mib(measured)}: charged for that from now on, "
-            f"and the next attempt will claim it"
-        )
+        text = sentence(over_claim(lease.claim_mib, charge_mib))
     claim_mib = max(job.claim_mib, charge_mib)
     return Charge(job_id=job.id, charge_mib=charge_mib, claim_mib=claim_mib, over_samples=samples, text=text)
 

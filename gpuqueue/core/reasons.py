@@ -37,6 +37,8 @@ class ReasonCode(StrEnum):
     CLAIM_OVER_LIGHT_PART = "claim_over_light_part"
     CLAIM_OVER_QUOTA = "claim_over_quota"
     NO_QUOTA = "no_quota"
+    # what is said of a running job
+    OVER_CLAIM = "over_claim"  # charged for what is measured (O1)
     # why a job ended or was stopped
     SUCCEEDED = "succeeded"
     EXITED = "exited"
@@ -89,6 +91,7 @@ SENTENCES: dict[ReasonCode, str] = {
     ReasonCode.CLAIM_OVER_LIGHT_PART: "{need_mib} is more than light jobs may hold on any card: {most_mib}, the part held back for them of {capacity_mib}",
     ReasonCode.CLAIM_OVER_QUOTA: "{need_mib} is more than {account} may ever hold with {job_class} jobs: the quota is {nominal_mib}",
     ReasonCode.NO_QUOTA: "{account} has no quota for {job_class} jobs; an admin sets one with gq quota set {account}",
+    ReasonCode.OVER_CLAIM: "declared {claim_mib}, uses {used_mib}: charged for that, and the next attempt will claim it",
     ReasonCode.SUCCEEDED: "finished",
     ReasonCode.EXITED: "exited with status {status}",
     ReasonCode.SIGNALLED: "killed by {signal}, not by gpuqueue",

@@ -7,6 +7,7 @@ from dataclasses import replace
 from gpuqueue.core.curve import growth_mib_per_hour
 from gpuqueue.core.limits import ran_s
 from gpuqueue.core.model import Attempt, AttemptPhase, Job
+from gpuqueue.core.overuse import over_claim
 from gpuqueue.core.reasons import Reason, sentence
 from gpuqueue.core.snapshot import Card
 from gpuqueue.engine.callers import Caller
@@ -89,14 +90,18 @@ def wait_status(job: Job) -> int:
 
 
 def _reason(engine: Engine, job: Job) -> tuple[str, str]:
-    """(code, sentence): why it waits, why it is being stopped, what it was warned of (I3), or why it ended."""
+    """(code, sentence): why it waits, why it is being stopped, what it was warned of (I3, O1), or why it ended."""
     reason: Reason | None = job.reason
     if job.state in WAITING_STATES:
         reason = engine.plan.verdicts.get(job.id, job.reason)
     elif job.stop is not None:
         reason = job.stop.reason
     elif job.state.active:
-        return engine.activity.warning((job.id, job.attempt)) or ("", "")
+        if warned := engine.activity.warning((job.id, job.attempt)):
+            return warned
+        own = (lease for lease in engine.snapshot.leases if lease.job_id == job.id)
+        over = next((lease for lease in own if lease.charge_mib > lease.claim_mib), None)
+        reason = over_claim(over.claim_mib, over.charge_mib) if over is not None else None
     return (str(reason.code), sentence(reason)) if reason is not None else ("", "")
 
 

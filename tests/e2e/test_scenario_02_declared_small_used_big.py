@@ -44,3 +44,11 @@ def test_the_job_that_outgrew_its_claim_is_stopped_and_its_neighbours_go_on(make
         assert node.job(neighbour)["state"] == "running"
         assert node.job(neighbour)["attempt"] == 1
         assert "declared" not in node.logs(neighbour)
+
+
+def test_a_job_over_its_claim_that_still_fits_goes_on_and_says_so(make_node: Callable[..., Node]) -> None:
+    node = make_node(config=SHARED_LOGIN).start()
+    job = node.simjob("6G", "--seconds", "1h", options=["--vram", "4G"])
+    node.until(lambda: node.job(job)["reason_code"] == "over_claim", "the charge follows what is measured")
+    assert node.job(job)["state"] == "running"
+    assert node.why(job).endswith("declared 4.0 GiB, uses 6.0 GiB: charged for that, and the next attempt will claim it")

@@ -56,7 +56,7 @@ def test_waiting_jobs(make_node: Callable[..., Node]) -> None:
     wait = r"queued for \S+: "
     since = r"(since less than a minute|for \d+m00s)"
     anns, dans = rf"job {ann} of ann 12\.0 GiB {since}", rf"job {dan} of dan 8\.0 GiB {since}"
-    start = r"; expected to start in \S+"
+    start = r"; expected to start within \S+"
     check(
         node,
         (bob, rf"{wait}needs 22\.0 GiB on one card, 11\.3 GiB is free for train jobs: {anns}, {dans}{start}"),
