@@ -11,10 +11,18 @@ if TYPE_CHECKING:
 # part -> (block, ASCII stand-in, colour), in the order in which a bar shows them
 PARTS: dict[str, tuple[str, str, str]] = {
     "used": ("█", "#", "green"),
-    "claimed": ("▒", "=", "green"),
+    "unused": ("▒", "=", "green"),
     "outside": ("▚", "x", "red"),
     "free": ("·", ".", "dim"),
     "held back": ("░", "-", "blue"),
+}
+
+MEANING = {
+    "used": "in use",
+    "unused": "not yet used",
+    "outside": "outside the queue",
+    "free": "free",
+    "held back": "held back",
 }
 
 
@@ -26,7 +34,7 @@ def parts_of(card: "CardView") -> dict[str, int]:
     held_back = min(max(card.held_back_mib - light, 0), max(card.capacity_mib - taken, 0))
     return {
         "used": used,
-        "claimed": card.charged_mib - used,
+        "unused": card.charged_mib - used,
         "outside": card.foreign_mib,
         "free": max(card.capacity_mib - taken - held_back, 0),
         "held back": held_back,
@@ -51,10 +59,7 @@ def _cells(parts: dict[str, int], cells: int) -> dict[str, int]:
 def legend(cards: "list[CardView]", on: Screen) -> str:
     """What the marks of these cards' bars mean."""
     shown = {part for card in cards for part, mib in parts_of(card).items() if mib}
-    meaning = {"held back": "held back for light", "outside": "outside the queue"}
-    words = [
-        f"{on.paint(_mark(part, on), PARTS[part][2])} {meaning.get(part, part)}" for part in PARTS if part in shown
-    ]
+    words = [f"{on.paint(_mark(part, on), PARTS[part][2])} {MEANING[part]}" for part in PARTS if part in shown]
     return "  ".join(words)
 
 

@@ -7,9 +7,9 @@ import click
 from gpuqueue.wire.units import format_mib
 from gq import client
 from gq.arguments import json_option
-from gq.bars import PARTS, bar, legend, parts_of
-from gq.terminal import Cell, Column, Screen, clip, plain, print_json, screen, table, wrapped
-from gq.words import gib
+from gq.bars import MEANING, PARTS, bar, legend, parts_of
+from gq.terminal import Cell, Column, Screen, plain, print_json, screen, table, wrapped
+from gq.words import gib, owner_words
 
 if TYPE_CHECKING:
     from gpuqueue.wire.jobs import CardView
@@ -41,8 +41,9 @@ def page(cards: "list[CardView]", on: Screen) -> list[str]:
 
 def _card(card: "CardView", on: Screen) -> list[str]:
     cells = min(on.width - len(INDENT), MOST_CELLS)
-    lines = [_head(card, on), INDENT + bar(card, cells, on), INDENT + _amounts(card)]
     inner = on._replace(width=on.width - len(INDENT))
+    lines = [_head(card, on), INDENT + bar(card, cells, on)]
+    lines += [INDENT + line for line in wrapped(_amounts(card), inner.width)]
     remarks = [(f"drained: {card.drained}", "red")] if card.drained is not None else []
     for text, colour in [*remarks, *((note, "yellow") for note in card.notes)]:
         lines += [INDENT + on.paint(line, colour) for line in wrapped(text, inner.width)]
@@ -66,8 +67,8 @@ def _head(card: "CardView", on: Screen) -> str:
 
 def _amounts(card: "CardView") -> str:
     parts = parts_of(card)
-    words = [f"{part} {gib(parts[part])}" for part in PARTS if parts[part] or part == "free"]
-    return clip(f"{', '.join(words)} of {format_mib(card.capacity_mib)}", 78)
+    words = [f"{gib(parts[part])} {MEANING[part]}" for part in PARTS if parts[part] or part == "free"]
+    return f"{', '.join(words)}; {format_mib(card.capacity_mib)} in all"
 
 
 def _tenants(card: "CardView", on: Screen) -> list[str]:
@@ -82,7 +83,7 @@ def _tenants(card: "CardView", on: Screen) -> list[str]:
     rows: list[list[Cell | str]] = [
         [
             str(tenant.job_id),
-            tenant.user,
+            owner_words(tenant.account, tenant.user),
             tenant.job_class,
             format_mib(tenant.claim_mib),
             format_mib(tenant.charge_mib),

@@ -6,14 +6,15 @@ from gpuqueue.wire.states import FINAL_STATES, WAITING_STATES, JobState
 from gpuqueue.wire.units import format_seconds
 from gq import client
 from gq.bars import bar, legend
-from gq.terminal import Cell, Column, Screen, clip, plain, screen, table
-from gq.words import STATE_COLOURS, cards_words, gib
+from gq.terminal import Cell, Column, Screen, clip, plain, screen, table, wrapped
+from gq.words import STATE_COLOURS, cards_words, gib, owner_words
 
 if TYPE_CHECKING:
     from gpuqueue.wire.jobs import CardView, JobView, NodeView
 
 WIDE = 110  # from here on the table shows more columns
 BAR_CELLS = 24
+MOST_REASON_LINES = 2  # `gq why` has the whole
 
 
 def print_overview(ended: bool = False, user: str | None = None, limit: int | None = None) -> None:
@@ -84,7 +85,8 @@ def job_lines(jobs: "list[JobView]", on: Screen) -> list[str]:
         lines.append(row)
         if job.reason and job.state != JobState.SUCCEEDED:
             colour = "yellow" if job.state == JobState.RUNNING else "dim"  # of a running job it is a warning
-            lines.append(indent + on.paint(clip(plain(job.reason), on.width - len(indent)), colour))
+            told = wrapped(job.reason, on.width - len(indent), MOST_REASON_LINES)
+            lines += [indent + on.paint(line, colour) for line in told]
     return lines
 
 
@@ -92,7 +94,7 @@ def _row(job: "JobView", wide: bool) -> list[Cell | str]:
     more = [format_seconds(job.limit_s) if job.limit_s else "", str(job.attempt or "")]
     return [
         str(job.id),
-        job.user if job.account == job.user else f"{job.account} ({job.user})",
+        owner_words(job.account, job.user),
         job.job_class,
         Cell(job.state, STATE_COLOURS.get(job.state, "")),
         _vram(job),

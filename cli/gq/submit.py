@@ -113,6 +113,8 @@ def command(
             raise
         complain(error.message, error.hint)
         return TROUBLE
+    if request.as_user is None:
+        submitted.notes.extend(_unwritable(request.checkpoint_dir))
     _say(submitted, quiet, as_json, sys.stderr if attach else sys.stdout)
     return _attached(submitted.job.id) if attach else DONE
 
@@ -215,6 +217,17 @@ def _check(asked: dict[str, Any]) -> None:
     for name in ("name", "gpu_type", "checkpoint_dir", "checkpoint_command", "resume", "resume_arg", "account"):
         if asked[name] is not None:
             surroundings.utf8(asked[name], f"--{name.replace('_', '-')}")
+
+
+def _unwritable(directory: str | None) -> list[str]:
+    """A remark where the job could not save there. Only gq can tell: the daemon may have no access to a home."""
+    if directory is None:
+        return []
+    path = Path(directory)
+    nearest = next(parent for parent in (path, *path.parents) if os.path.lexists(parent))
+    if not nearest.is_dir():
+        return [f"{nearest} is not a directory: the job cannot save into {directory}"]
+    return [] if os.access(nearest, os.W_OK) else [f"{nearest} is not writable for you: the job cannot save there"]
 
 
 def _absolute(path: str | None) -> str | None:

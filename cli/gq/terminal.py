@@ -83,11 +83,17 @@ def clip(text: str, width: int) -> str:
     return kept.rstrip() + "…"
 
 
-def wrapped(text: str, width: int) -> list[str]:
-    """The text as lines of at most that width, one at least."""
-    from textwrap import wrap  # only the pages that explain need it
+def wrapped(text: str, width: int, most: int | None = None) -> list[str]:
+    """The text as lines of at most that width, one at least; what would go beyond `most` lines is cut off."""
+    text, width = plain(text), max(width, 20)
+    if columns_of(text) <= width and "\n" not in text:
+        return [text]
+    from textwrap import wrap  # slow to import, and not needed for a short text
 
-    return wrap(plain(text), max(width, 20), break_on_hyphens=False) or [""]
+    lines = wrap(text, width, break_on_hyphens=False) or [""]
+    if most is None or len(lines) <= most:
+        return lines
+    return [*lines[: most - 1], clip(" ".join(lines[most - 1 :]), width)]
 
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[Cell | str]], on: Screen) -> list[str]:

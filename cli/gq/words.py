@@ -39,6 +39,11 @@ def cards_words(cards: list[int]) -> str:
     return ",".join(str(card) for card in cards)
 
 
+def owner_words(account: str, user: str) -> str:
+    """The account, and the login where that is another name."""
+    return user if account == user else f"{account} ({user})"
+
+
 def at_words(unix_s: int) -> str:
     """A moment as people say it: the time today, else the date too."""
     then, now = time.localtime(unix_s), time.localtime()

@@ -28,6 +28,11 @@ def find_base() -> Path | None:
     return base if usable else None
 
 
+def limits_memory(base: Path) -> bool:
+    """Whether the directories below `base` have a memory controller."""
+    return "memory" in (base / "cgroup.subtree_control").read_text(encoding="ascii").split()
+
+
 def name_of(state_dir: Path) -> str:
     """Several daemons, simulated ones say, may share a machine."""
     return hashlib.sha256(os.fsencode(state_dir.resolve())).hexdigest()[:8]

@@ -32,12 +32,14 @@ class _Launch:
 
 
 class Launcher:
-    """`containment` is the kind that is used: "systemd", "cgroup" or "session"."""
+    """`containment` is the kind that is used: "systemd", "cgroup" or "session"; `limits_memory` whether it can hold a
+    job to its --mem."""
 
     def __init__(self, runs_dir: Path, asked: str) -> None:
         self._runs_dir = runs_dir
         self._cgroups: Path | None = None
         self.containment = self._choose(asked)
+        self.limits_memory = self._limits_memory()
         self._launches: dict[Key, _Launch] = {}
 
     def contained(self, spec: Spec) -> Spec:
@@ -118,6 +120,11 @@ class Launcher:
                 hint=f"{AUTO!r} takes the best that there is; 'session' is to be had everywhere",
             )
         return "session"
+
+    def _limits_memory(self) -> bool:
+        if self.containment == "systemd":
+            return systemd.limits_memory()
+        return self._cgroups is not None and cgroups.limits_memory(self._cgroups)
 
     def _name(self, job_id: int, attempt: int) -> str:
         return f"gq-{job_id}-{attempt}-{cgroups.name_of(self._runs_dir)}"

@@ -61,6 +61,7 @@ class LocalBackend:
         self._make_directory(self.runs_dir)
         self._launcher = Launcher(self.runs_dir, containment)
         self.containment = self._launcher.containment
+        self.limits_memory = self._launcher.limits_memory
         self._closed: set[Key] = set()  # have an end on disk: not looked at for processes any more
         self._reaped: set[Key] = set()
         self._usage = Usage()

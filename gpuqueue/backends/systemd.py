@@ -25,6 +25,11 @@ def available() -> bool:
     )
 
 
+def limits_memory() -> bool:
+    """Whether MemoryMax has a controller to go to; on a hybrid layout those are in the tree of cgroup v1."""
+    return "memory" in (_CGROUP_MOUNT / "cgroup.controllers").read_text(encoding="ascii").split()
+
+
 def cgroup_of(unit: str) -> str:
     return str(_CGROUP_MOUNT / SLICE / f"{unit}.service" / "job")
 

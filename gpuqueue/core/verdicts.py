@@ -107,7 +107,7 @@ def holders(leases: Iterable[Lease], now: int, load: CardLoad | None = None) -> 
 
 def _holder(lease: Lease, now: int) -> str:
     minutes = max(0, now - lease.started_at) // 60
-    since = f"for {format_seconds(minutes * 60)}" if minutes else "since less than a minute"
+    since = f"for {format_seconds(minutes * 60)}" if minutes else "for under a minute"
     state = ", ended but not yet measured free" if lease.releasing else ""
     return f"job {lease.job_id} of {lease.account} {format_mib(lease.charge_mib)} {since}{state}"
 

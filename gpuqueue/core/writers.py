@@ -37,5 +37,9 @@ class Writers:
         writer = self.by_directory.get(job.ask.checkpoint_dir or "")
         if writer is None or writer.id == job.id:
             return None
-        fields = {"writer": writer.id, "writer_account": writer.account, "directory": job.ask.checkpoint_dir or ""}
+        fields: dict[str, str | int] = {
+            "writer": writer.id,
+            "writer_account": writer.account,
+            "directory": job.ask.checkpoint_dir or "",
+        }
         return Reason(ReasonCode.CHECKPOINTS, fields)

@@ -26,6 +26,7 @@ def _daemon(engine: Engine) -> Iterator[CheckView]:
     else:
         yield CheckView(name="supervision", level="ok", text=f"running, {engine.ticks} ticks so far")
     level, text = CONTAINMENT[engine.backend.containment]
+    text += "" if engine.backend.limits_memory else "; --mem is not enforced, without a memory controller"
     yield CheckView(name="containment", level=level, text=f"{engine.backend.containment}: {text}")
 
 

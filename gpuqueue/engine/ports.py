@@ -48,6 +48,7 @@ class Backend(Protocol):
     """Contract: tests/contracts/test_backend.py and gpuqueue/shim/README.md."""
 
     containment: str  # best kind available here: "systemd", "cgroup" or "session"
+    limits_memory: bool  # whether --mem is enforced, or only asked for
 
     def start(self, spec: Spec) -> None:
         """Starts the attempt. Starting one that was started before is a no-op, so an interrupted start may be

@@ -17,7 +17,7 @@ from gpuqueue.engine.observe import account, unix_now
 from gpuqueue.wire.errors import ErrorCode, GpuqueueError
 from gpuqueue.wire.jobs import SubmitRequest
 from gpuqueue.wire.states import JobState
-from gpuqueue.wire.units import MAX_VRAM_MIB, format_seconds
+from gpuqueue.wire.units import MAX_VRAM_MIB, format_mib, format_seconds
 
 MAX_NAME = 200
 MAX_COMMAND = 1000
@@ -37,6 +37,8 @@ def submit(engine: Engine, caller: Caller, request: SubmitRequest) -> tuple[Job,
     resolved, _ = account(engine, account_name, engine.snapshot.cards)
     ask, advice = claims.with_claim(engine, request, ask, resolved)
     notes += advice
+    if request.mem_mib and not engine.backend.limits_memory:
+        notes.append(f"--mem {format_mib(request.mem_mib)} is not enforced: this node has no memory controller")
     refused = refusal(ask, resolved, engine.snapshot.cards, engine.settings.policy)
     if refused is not None:
         raise GpuqueueError(ErrorCode.REFUSED, sentence(refused), "see `gq gpus` and `gq quota`", dict(refused.fields))
@@ -61,7 +63,7 @@ def submit(engine: Engine, caller: Caller, request: SubmitRequest) -> tuple[Job,
             acting = f" (asked by {caller.user})" if caller.uid != owner.uid else ""
             text = f"job {stored.id} submitted for {account_name}{acting}"
             engine.event("submitted", caller.user, "; ".join([text, *advice]), stored.id)
-    return stored, new, notes + _shared_checkpoints(engine, stored)
+    return stored, new, [*notes, *_shared_checkpoints(engine, stored)]
 
 
 def _shared_checkpoints(engine: Engine, job: Job) -> list[str]:
@@ -72,8 +74,8 @@ def _shared_checkpoints(engine: Engine, job: Job) -> list[str]:
     others = [other.id for other in engine.store.open_jobs() if other.ask.checkpoint_dir == mine and other.id != job.id]
     if not others:
         return []
-    named = ", ".join(f"job {job_id}" for job_id in others)
-    return [f"{named} saves into {mine} too: only one of them runs at a time; give each its own directory"]
+    named = f"job {others[0]} saves" if len(others) == 1 else f"jobs {', '.join(map(str, others))} save"
+    return [f"{named} into {mine} too: only one of them runs at a time; give each its own directory"]
 
 
 def account_of(engine: Engine, owner: Caller, named: str | None) -> str:

@@ -204,6 +204,7 @@ def _card_view(engine: Engine, card: Card) -> CardView:
             TenantView(
                 job_id=lease.job_id,
                 user=lease.user,
+                account=lease.account,
                 job_class=lease.job_class,
                 claim_mib=lease.claim_mib,
                 charge_mib=lease.charge_mib,

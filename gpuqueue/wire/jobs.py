@@ -248,6 +248,7 @@ class StrangerView:
 class TenantView:
     job_id: int
     user: str
+    account: str
     job_class: JobClass
     claim_mib: int
     charge_mib: int

@@ -57,8 +57,9 @@ def test_status_says_who_runs_what_and_why_the_others_wait() -> None:
     assert views.waiting().reason in text
 
 
-def test_a_reason_that_does_not_fit_ends_in_an_ellipsis() -> None:
+def test_a_reason_has_two_lines_and_ends_in_an_ellipsis_where_it_needs_more() -> None:
     lines = overview.job_lines([views.waiting(reason=LONG)], Screen(width=80))
+    assert len(lines) == 2 + overview.MOST_REASON_LINES
     assert lines[-1].endswith("…")
 
 
@@ -91,7 +92,7 @@ def test_a_bar_has_exactly_its_cells_and_hides_no_part(card: CardView, cells: in
 
 def test_the_parts_of_a_card_are_its_capacity() -> None:
     parts = bars.parts_of(views.card())
-    assert parts == {"used": 18739, "claimed": 3789, "outside": 0, "free": 1375, "held back": 8704}
+    assert parts == {"used": 18739, "unused": 3789, "outside": 0, "free": 1375, "held back": 8704}
     assert sum(parts.values()) == 32607
 
 

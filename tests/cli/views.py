@@ -85,6 +85,7 @@ def tenant(job_id: int = 12, **changes: Any) -> TenantView:
     fields: dict[str, Any] = {
         "job_id": job_id,
         "user": "ann",
+        "account": "ann",
         "job_class": JobClass.TRAIN,
         "claim_mib": 22528,
         "charge_mib": 22528,

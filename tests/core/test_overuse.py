@@ -59,9 +59,7 @@ def test_from_the_second_on_the_charge_follows() -> None:
     charges, stops = decide([running(1, 8 * GIB)], MEASURED)
     (charge,) = charges
     assert (charge.charge_mib, charge.claim_mib, charge.over_samples) == (MEASURED[1], MEASURED[1], 2)
-    assert charge.text == (
-        "declared 8.0 GiB, uses 14.2 GiB: charged for that, and the next attempt will claim it"
-    )
+    assert charge.text == ("declared 8.0 GiB, uses 14.2 GiB: charged for that, and the next attempt will claim it")
     assert stops == []
     again = decide([running(1, 8 * GIB)], {1: 13 * GIB}, samples=2, charged={1: MEASURED[1]})
     assert [(c.charge_mib, c.text) for c in again[0]] == [(13 * GIB, "")]

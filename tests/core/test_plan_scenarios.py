@@ -153,8 +153,8 @@ def test_lab_train_jobs_leave_the_light_part_alone(lab: Snapshot) -> None:
     assert started(decided) == [1, 4]
     assert decided.verdicts[2].code is ReasonCode.QUOTA
     assert why(decided, 3) == (
-        "needs 3.0 GiB on one card, 1.8 GiB is free for train jobs: job 1 of anna 20.0 GiB since less than a minute, "
-        "job 4 of ben 9.0 GiB since less than a minute"
+        "needs 3.0 GiB on one card, 1.8 GiB is free for train jobs: job 1 of anna 20.0 GiB for under a minute, "
+        "job 4 of ben 9.0 GiB for under a minute"
     )
     assert why(decided, 5).startswith("needs 2.0 GiB, 1.0 GiB is free for light jobs: 10.0 GiB of card 0 is held back")
 
@@ -189,7 +189,7 @@ def test_blocked_by_vram_blocks_later_jobs_of_its_class_only() -> None:
         why(decided, 2)
         == (
             "needs 10.0 GiB, 7.3 GiB is free for train jobs: 8.5 GiB of card 0 is held back for light jobs; "
-            "job 1 of ben 16.0 GiB for 10m00s, job 4 of cara 1.0 GiB since less than a minute"
+            "job 1 of ben 16.0 GiB for 10m00s, job 4 of cara 1.0 GiB for under a minute"
         )
         or decided.verdicts[2].code is ReasonCode.HELD_BACK
     )

@@ -51,4 +51,6 @@ def test_a_job_over_its_claim_that_still_fits_goes_on_and_says_so(make_node: Cal
     job = node.simjob("6G", "--seconds", "1h", options=["--vram", "4G"])
     node.until(lambda: node.job(job)["reason_code"] == "over_claim", "the charge follows what is measured")
     assert node.job(job)["state"] == "running"
-    assert node.why(job).endswith("declared 4.0 GiB, uses 6.0 GiB: charged for that, and the next attempt will claim it")
+    assert node.why(job).endswith(
+        "declared 4.0 GiB, uses 6.0 GiB: charged for that, and the next attempt will claim it"
+    )
