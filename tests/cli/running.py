@@ -25,7 +25,7 @@ class Gq(NamedTuple):
     environ: dict[str, str]
 
     def command(self, *words: str) -> list[str]:
-        return [sys.executable, "-c", ENTRY_POINT, *words]
+        return [sys.executable, "-P", "-c", ENTRY_POINT, *words]  # a script does not look for modules where it runs
 
     def env(self, **more: str) -> dict[str, str]:
         return self.environ | {"PYTHONPATH": PYTHONPATH} | more

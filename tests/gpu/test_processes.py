@@ -38,10 +38,11 @@ def test_a_zombie_still_has_an_owner() -> None:
 
 @pytest.fixture
 def sleeper(request: pytest.FixtureRequest) -> subprocess.Popen[str]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", "input()", *request.param], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    request.addfinalizer(process.communicate)
+    command = [sys.executable, "-c", "print(flush=True); input()", *request.param]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    request.addfinalizer(lambda: process.communicate("\n"))
+    assert process.stdout is not None
+    process.stdout.readline()  # from here on its command line is its own
     return process
 
 
