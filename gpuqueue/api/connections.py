@@ -63,7 +63,8 @@ class Connection(H11Protocol):
             return
         answer = problem(GpuqueueError(ErrorCode.INVALID, msg, SEE_SCHEMA), UNREADABLE)
         head = h11.Response(status_code=UNREADABLE, headers=[*answer.raw_headers, (b"connection", b"close")])
-        for event in (head, h11.Data(data=bytes(answer.body)), h11.EndOfMessage()):
+        to_head = self.conn.our_state is h11.SEND_RESPONSE and self.scope["method"] == "HEAD"  # has no body, ever
+        for event in (head, h11.Data(data=b"" if to_head else bytes(answer.body)), h11.EndOfMessage()):
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
 

@@ -88,3 +88,15 @@ def test_who_is_being_answered_stays(path: Path) -> None:
     with closing(connected(path)) as connection:
         connection.sendall(REQUEST)
         assert b"done" in read_all(connection)
+
+
+@pytest.mark.parametrize("method", ["POST", "HEAD"])
+def test_a_body_that_is_no_http_gets_400_whatever_the_method(
+    path: Path, method: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with closing(connected(path)) as connection:
+        connection.sendall(f"{method} / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n-5\r\n".encode())
+        head, _, body = read_all(connection).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400")
+    assert bool(body) is (method == "POST")  # the answer to HEAD has none
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
