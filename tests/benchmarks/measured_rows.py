@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass, field
 
 from gpuqueue.estimate.catalogue import UnknownModelError, find
+from gpuqueue.estimate.reading import optimizer
 from gpuqueue.estimate.run import Run
 
 Fields = dict[str, object]
@@ -52,6 +53,7 @@ class IncompleteError(Exception):
 
 def read(row: dict[str, str]) -> Measured:
     """What the row measured. Raises IncompleteError."""
+    row = row | {"method": row["method"].strip().lower()}
     if row.get("use") == "exclude":
         raise IncompleteError("the source's own note excludes it")
     if row["method"] not in ("full", "lora", "qlora", "inference") and not _llama_adapter(row):
@@ -195,11 +197,23 @@ def _training(row: dict[str, str], shape: object) -> Run:
         fields |= {"rank": rank, "targets": _targets(row["target_modules"])}
     batch = int(re.match(r"\d+", row["batch"]).group())  # type: ignore[union-attr]
     fields |= {"batch": batch, "seq_len": _tokens(row["seq_len"])}
-    fields["checkpointing"] = row["grad_checkpointing"].startswith("true")
+    fields["checkpointing"] = row["grad_checkpointing"].lower().startswith(("true", "yes"))
+    fields |= _optimizer(row["optimizer"])
     for source, reader in SOURCES.items():
         if row["source"].lower().startswith(source):
             fields |= reader(row)
     return Run(shape=shape, method=method, **fields)  # type: ignore[arg-type]
+
+
+def _optimizer(text: str) -> Fields:
+    """What the row says of it in so many words; plain AdamW, or nothing, leaves the source's own default."""
+    name = re.split(r"[ (+;]", text.strip().lower())[0].replace("adamw8bit", "adamw_8bit").removeprefix("torch.optim.")
+    if name in ("", "adamw", "adamw_torch", "not", "per"):
+        return {}
+    fields: Fields = optimizer(name.replace("pagedadamw", "paged_adamw"))
+    if not fields:
+        raise IncompleteError(f"optimizer {text!r} is not known")
+    return fields | ({"optimizer_in_backward": True} if re.search(r"in[_ ](bwd|backward)", text) else {})
 
 
 def _fms(row: dict[str, str]) -> Fields:
@@ -254,11 +268,18 @@ def _peft(row: dict[str, str]) -> Fields:
 SOURCES = {"fms": _fms, "fitcheck": _fitcheck, "litgpt": _litgpt, "torchtune": _torchtune, "peft": _peft}
 
 
+def _mib(gib: str) -> float | None:
+    try:
+        return float(gib) * GIB
+    except ValueError:  # empty, "n/a"
+        return None
+
+
 def _measurements(row: dict[str, str], found: Measured) -> None:
     metric = row["metric"].lower()
-    value = float(row["measured_gib"]) * GIB if row["measured_gib"] else None
-    if row.get("torch_peak_alloc_gib"):
-        found.measured["torch_peak"] = float(row["torch_peak_alloc_gib"]) * GIB
+    value, peak = _mib(row["measured_gib"]), _mib(row.get("torch_peak_alloc_gib") or "")
+    if peak:
+        found.measured["torch_peak"] = peak
     elif value and ("max_memory_allocated" in metric or "peak active" in metric or "tool not stated" in metric):
         scale = DECIMAL if row["source"].startswith("Qwen README") else 1.0
         found.measured["torch_peak"] = value * scale
