@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from gpuqueue.backends import logs, reports
+from gpuqueue.backends import kernel, logs, reports
 from gpuqueue.backends.launcher import AUTO, Key, Launcher
 from gpuqueue.backends.usage import Usage
 from gpuqueue.backends.wakeups import Wakeups
@@ -147,6 +147,9 @@ class LocalBackend:
 
     def read_log(self, job_id: int, attempt: int, offset: int, limit: int) -> tuple[bytes, int, int]:
         return logs.read_log(self._run_dir(job_id, attempt), offset, limit)
+
+    def kernel_lines(self, since_unix: float) -> tuple[str, ...] | None:
+        return kernel.lines(since_unix)
 
     def torch_peak(self, job_id: int, attempt: int) -> TorchPeak | None:
         return reports.torch_peak(self._run_dir(job_id, attempt))

@@ -67,7 +67,8 @@ class Reason:
     fields: Mapping[str, str | int] = field(default_factory=dict)
 
 
-# Field names end in their unit: `_mib` is printed as GiB, `_s` as a duration, the rest as it is.
+# Field names end in their unit: `_mib` is printed as GiB, `_s` as a duration, the rest as it is. `found` is what the
+# log was found to say, with its colon, or nothing.
 SENTENCES: dict[ReasonCode, str] = {
     ReasonCode.NEXT: "starts next",
     ReasonCode.VRAM: "needs {need_mib} on one card, {free_mib} is free for {job_class} jobs: {holders}",
@@ -93,8 +94,8 @@ SENTENCES: dict[ReasonCode, str] = {
     ReasonCode.NO_QUOTA: "{account} has no quota for {job_class} jobs; an admin sets one with gq quota set {account}",
     ReasonCode.OVER_CLAIM: "declared {claim_mib}, uses {used_mib}: charged for that, and the next attempt will claim it",
     ReasonCode.SUCCEEDED: "finished",
-    ReasonCode.EXITED: "exited with status {status}",
-    ReasonCode.SIGNALLED: "killed by {signal}, not by gpuqueue",
+    ReasonCode.EXITED: "exited with status {status}{found}",
+    ReasonCode.SIGNALLED: "killed by {signal}, not by gpuqueue{found}",
     ReasonCode.LOST: "its exit status is lost: {why}",
     ReasonCode.FAILED_START: "could not start: {why}",
     ReasonCode.CANCELLED: "cancelled by {actor}",

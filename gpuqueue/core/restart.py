@@ -25,9 +25,9 @@ MACHINE_FAULTS = frozenset({"hardware", "driver"})
 class AttemptEnd:
     """All that is known of how an attempt ended. `card_fault` is set where its card failed under it and is
     drained; `card` names that card for people. `cause` and `advice` are the diagnosis of its log, if any; where a
-    neighbour is the cause, `advice` names the offender. `newest_step` is that of the newest complete checkpoint of
-    this job now. `peak_mib` is what it is known to have needed on one card, `largest_mib` the most that such a
-    job could ever claim."""
+    neighbour is the cause, `advice` names the offender. `found` is the cause in two words for people, also where it is
+    too unsure to decide on. `newest_step` is that of the newest complete checkpoint of this job now. `peak_mib` is what
+    it is known to have needed on one card, `largest_mib` the most that such a job could ever claim."""
 
     exit_status: int | None = None
     signal: int | None = None
@@ -41,6 +41,7 @@ class AttemptEnd:
     resumed_from: str | None = None
     cause: str | None = None
     advice: str = ""
+    found: str = ""
     peak_mib: int | None = None
     largest_mib: int | None = None
 
@@ -78,16 +79,17 @@ def backoff_s(job_id: int, failures: int, policy: RestartPolicy) -> int:
 
 
 def own_reason(end: AttemptEnd) -> Reason:
-    """How the process itself ended, whatever is made of it."""
+    """How the process itself ended, and what of, whatever is made of it."""
+    found = f": {end.found}" if end.found else ""
     if end.failed_start is not None:
         return Reason(ReasonCode.FAILED_START, {"why": end.failed_start})
     if end.lost or (end.exit_status is None and end.signal is None):
         return Reason(ReasonCode.LOST, {"why": "nobody who watched it lived to note it"})
     if end.signal is not None:
-        return Reason(ReasonCode.SIGNALLED, {"signal": _name(end.signal)})
+        return Reason(ReasonCode.SIGNALLED, {"signal": _name(end.signal), "found": found})
     if end.exit_status == 0:
         return Reason(ReasonCode.SUCCEEDED)
-    return Reason(ReasonCode.EXITED, {"status": end.exit_status or 0})
+    return Reason(ReasonCode.EXITED, {"status": end.exit_status or 0, "found": found})
 
 
 def _name(number: int) -> str:

@@ -80,7 +80,8 @@ def kernel_clues(lines: tuple[str, ...], evidence: Evidence) -> list[Clue]:
             clues.append(Clue(row, end, event.line, _xid_fields(event)))
     for clue in find_clues(evidence.kernel_lines, host.TABLE):
         pid = int(clue.fields.get("pid", "0"))
-        ours = pid in evidence.own_pids if evidence.own_pids and pid else _may_be_killed(evidence)
+        # The kernel always names whom it killed: a line without a pid is part of a report that has one.
+        ours = pid in evidence.own_pids if evidence.own_pids else _may_be_killed(evidence)
         if ours:
             clues.append(Clue(clue.wording, end, clue.text, clue.fields))
     return clues

@@ -9,6 +9,7 @@ from gpuqueue.core.readings import NodeReading, Probe, ProcessUse
 from gpuqueue.core.snapshot import Snapshot
 from gpuqueue.diagnose.diagnose import diagnose
 from gpuqueue.diagnose.finding import Cause, Confidence, Evidence, Finding, Retry
+from gpuqueue.diagnose.xid import parse_all, pci_address
 from gpuqueue.engine.engine import Engine
 from gpuqueue.engine.observe import observe
 from gpuqueue.wire.errors import GpuqueueError
@@ -58,6 +59,7 @@ def examine(engine: Engine, job: Job, attempt: Attempt, probe: Probe, reading: N
         curve=engine.curves.of(attempt),
         neighbours=_neighbours(engine, attempt, reading, uses),
         own_pids=own,
+        kernel_lines=_kernel_lines(engine, attempt),
     )
     # The offender may have gone between the death and this look: the look before it counts, too.
     looks = (observe(engine, reading, uses), engine.snapshot)
@@ -70,6 +72,14 @@ def _tail(engine: Engine, attempt: Attempt) -> str:
     except GpuqueueError:  # its owner replaced it, or the disk fails: then nothing is known
         return ""
     return data.decode(errors="replace")
+
+
+def _kernel_lines(engine: Engine, attempt: Attempt) -> tuple[str, ...]:
+    """What the kernel logged while the attempt ran, without what it says of other cards than the attempt's."""
+    lines = engine.backend.kernel_lines(attempt.started_unix) or ()
+    cards = {pci_address(card.pci_bus_id) for card in engine.snapshot.cards if card.uuid in attempt.cards}
+    elsewhere = {event.line for event in parse_all(lines) if event.pci and event.pci not in cards}
+    return tuple(line for line in lines if line.strip() not in elsewhere)
 
 
 def _neighbours(engine: Engine, attempt: Attempt, reading: NodeReading, uses: Uses) -> tuple[tuple[int, str, int], ...]:
@@ -102,9 +112,25 @@ def _blame(attempt: Attempt, finding: Finding, looks: tuple[Snapshot, ...]) -> F
         return replace(finding, cause=Cause.out_of_memory, advice=advice, retry=Retry.no)
     offender = next((name for look in looks if (name := _offender(attempt, look))), None)
     if offender is None:
+        return _unexplained(attempt, finding)
+    return replace(finding, confidence=Confidence.high, advice=offender)
+
+
+def _unexplained(attempt: Attempt, finding: Finding) -> Finding:
+    """Everybody kept to what was theirs. Either the job's own words prove that it wanted no more than its claim, then
+    whoever was in the way has gone; or it asked for more in one go than it was ever seen to hold."""
+    declared = format_mib(attempt.claim_mib)
+    if finding.needed_mib is not None and finding.needed_mib <= attempt.claim_mib:
         advice = f"{finding.advice} But nobody is seen who took what was promised to it."
         return replace(finding, confidence=Confidence.medium, advice=advice)
-    return replace(finding, confidence=Confidence.high, advice=offender)
+    held = "" if attempt.peak_mib is None else f" ({format_mib(attempt.peak_mib)} were measured)"
+    advice = (
+        f"Nobody had taken of the {declared} promised to it: it asked for more in one go{held}. "
+        "Raise --vram (see `gq estimate`), or make it need less."
+    )
+    return replace(
+        finding, cause=Cause.out_of_memory, confidence=Confidence.medium, advice=advice, retry=Retry.no, pids=()
+    )
 
 
 def _offender(attempt: Attempt, look: Snapshot) -> str | None:

@@ -1,5 +1,6 @@
 """Use case: is all well? One line a check, with the way out where it is not."""
 
+import time
 from collections.abc import Iterator
 
 from gpuqueue.engine import cap
@@ -15,7 +16,7 @@ CONTAINMENT = {
 
 
 def checks(engine: Engine) -> list[CheckView]:
-    return [*_daemon(engine), *_cards(engine), *_people(engine)]
+    return [*_daemon(engine), *_kernel_log(engine), *_cards(engine), *_people(engine)]
 
 
 def _daemon(engine: Engine) -> Iterator[CheckView]:
@@ -28,6 +29,16 @@ def _daemon(engine: Engine) -> Iterator[CheckView]:
     level, text = CONTAINMENT[engine.backend.containment]
     text += "" if engine.backend.limits_memory else "; --mem is not enforced, without a memory controller"
     yield CheckView(name="containment", level=level, text=f"{engine.backend.containment}: {text}")
+
+
+def _kernel_log(engine: Engine) -> Iterator[CheckView]:
+    if engine.backend.kernel_lines(time.time()) is None:
+        yield CheckView(
+            name="kernel log",
+            level="note",
+            text="not readable: Xid errors, and who was killed for want of host memory, are guessed from other signs",
+            hint="root may read it, and everybody where kernel.dmesg_restrict is 0",
+        )
 
 
 def _cards(engine: Engine) -> Iterator[CheckView]:

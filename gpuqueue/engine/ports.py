@@ -82,6 +82,10 @@ class Backend(Protocol):
         with one line that says so. Opens nothing that is not the job owner's own regular file."""
         ...
 
+    def kernel_lines(self, since_unix: float) -> tuple[str, ...] | None:
+        """What the kernel of the jobs' machine logged from then on, oldest first; None where it may not be read."""
+        ...
+
     def torch_peak(self, job_id: int, attempt: int) -> TorchPeak | None:
         """What a helper inside the job reported of PyTorch's memory; None where there is none, or nothing that can be
         believed. Opens nothing that is not the job owner's own regular file."""

@@ -15,7 +15,7 @@ from gpuqueue.core.readings import NodeReading, Probe, ProbeState, ProcessUse
 from gpuqueue.core.reasons import Reason, ReasonCode, sentence
 from gpuqueue.core.restart import AttemptEnd, after_end, own_reason
 from gpuqueue.engine import enact, history
-from gpuqueue.engine.autopsy import Autopsy, examine
+from gpuqueue.engine.autopsy import examine
 from gpuqueue.engine.engine import Engine
 from gpuqueue.engine.observe import account
 from gpuqueue.wire.states import JobState
@@ -127,13 +127,14 @@ def _ended(
         resumed_from=probe.resumed_from,
         cause=autopsy.cause,
         advice=autopsy.diagnosis.advice if autopsy.diagnosis is not None else "",
+        found=autopsy.headline,
         peak_mib=max((mib for mib in (attempt.peak_mib, autopsy.needed_mib) if mib is not None), default=None),
         largest_mib=_largest_mib(engine, job),
     )
     now = engine.clock.second
     finish = after_end(job, end, engine.settings.policy, now)
     ended_unix = int(probe.ended_unix or time.time())
-    outcome = _outcome(end, autopsy)
+    outcome = _outcome(end)
     with engine.store.transaction():
         engine.store.save_attempt(
             replace(
@@ -158,16 +159,11 @@ def _largest_mib(engine: Engine, job: Job) -> int | None:
     return largest_claim_mib(job.ask, account(engine, job.account, cards)[0], cards)
 
 
-def _outcome(end: AttemptEnd, autopsy: Autopsy) -> str:
+def _outcome(end: AttemptEnd) -> str:
     """How the attempt ended, in one sentence."""
     if end.old_boot:
-        reason = Reason(ReasonCode.REBOOT)
-    elif end.stop is not None:
-        reason = end.stop.reason
-    else:
-        reason = own_reason(end)
-    said = sentence(reason)
-    return f"{said}: {autopsy.headline}" if autopsy.headline else said
+        return sentence(Reason(ReasonCode.REBOOT))
+    return sentence(end.stop.reason if end.stop is not None else own_reason(end))
 
 
 def _announce(engine: Engine, job: Job, attempt: Attempt, finish: Finish, outcome: str) -> None:

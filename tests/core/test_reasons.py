@@ -20,7 +20,7 @@ def test_every_sentence_reads_with_its_fields(code: ReasonCode) -> None:
 
 
 def test_a_field_that_an_older_release_did_not_keep_is_a_question_mark() -> None:
-    assert sentence(Reason(ReasonCode.EXITED)) == "exited with status ?"
+    assert sentence(Reason(ReasonCode.LOST)) == "its exit status is lost: ?"
 
 
 def test_never_resources() -> None:

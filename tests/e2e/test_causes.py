@@ -3,11 +3,16 @@ that `gq show` prints."""
 
 import getpass
 import json
+import os
+import shlex
+import signal
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from gpuqueue.backends.kernel import KMSG
 from tests.e2e.accounts import Account
 from tests.e2e.node import Node
 
@@ -140,6 +145,43 @@ def test_the_victim_of_a_stranger_restarts_free_of_charge_and_the_stranger_is_na
         stranger.wait()
     assert node.wait(job) == 0
     assert node.job(job)["attempt"] == 2
+
+
+def test_who_runs_out_among_neighbours_that_keep_to_their_claims_needed_more_itself(node: Node) -> None:
+    """O2: a message without numbers accuses nobody, and `gq why` says what it was."""
+    neighbour = node.simjob("6G", "--seconds", "1h")
+    node.until(lambda: node.card()["used_mib"] == 6 * GIB, "the neighbour holds what it may")
+    held = shlex.join([sys.executable, "-m", "gpuqueue.simjob", "--vram", "2G", "--seconds", "3"])
+    dies = f"{held}; echo 'RuntimeError: CUDA error: out of memory'; exit 1"
+    job = node.submit("--vram", "4G", "--restart", "never", "--", "sh", "-c", dies)
+    assert node.wait(job) == 1
+    (found,) = diagnoses(node, job)
+    assert found is not None
+    assert (found["cause"], found["confidence"]) == ("out_of_memory", "medium")
+    assert "Nobody had taken of the 4.0 GiB promised to it" in found["advice"]
+    assert "(2.0 GiB were measured)" in found["advice"]
+    assert node.why(job).endswith("exited with status 1: probably out of memory")
+    assert node.job(neighbour)["state"] == "running"
+
+
+@pytest.mark.root
+def test_who_the_kernel_killed_for_host_memory_is_told_so_and_not_retried(node: Node) -> None:
+    """R5, by the kernel's own record. It is written by hand: root's lines are records like any other."""
+    if not os.access(KMSG, os.W_OK):
+        pytest.skip(f"{KMSG} is not there, or not writable even for root, as in a container")
+    job = node.submit("--vram", "1G", "--", "sh", "-c", "echo $$ > pid.part; mv pid.part pid; exec sleep 1h")
+    node.until((node.work / "pid").exists, "the job tells its pid")
+    pid = int((node.work / "pid").read_text())
+    KMSG.write_text(f"<4>Out of memory: Killed process {pid} (python) total-vm:99kB, anon-rss:99kB, UID:0\n")
+    os.kill(pid, signal.SIGKILL)
+    assert node.wait(job) == 128 + signal.SIGKILL
+    ended = node.job(job)
+    assert (ended["state"], ended["attempt"], ended["reason_code"]) == ("failed", 1, "no_retry")
+    (found,) = diagnoses(node, job)
+    assert found is not None
+    assert (found["cause"], found["confidence"]) == ("host_out_of_memory", "high")
+    assert f"Killed process {pid}" in found["evidence"]
+    assert "host out of memory" in node.why(job)
 
 
 # Dies like the message unless the allocator is told to grow in place; prints what it was told.
