@@ -19,6 +19,12 @@ def open_path() -> Iterator[Path]:
     shutil.rmtree(directory, ignore_errors=True)
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Two a core for `-n auto`, since the end-to-end tests mostly wait; on a large machine eight are enough."""
+    cores = len(os.sched_getaffinity(0))
+    return min(2 * cores, max(cores, 8))
+
+
 def pytest_report_header() -> str:
     return "tests marked root run" if os.geteuid() == 0 else "not root: tests marked root are skipped"
 

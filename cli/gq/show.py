@@ -62,7 +62,7 @@ def _facts(job: "JobView") -> list[tuple[str, str]]:
         ("started", ago_words(job.started_at) if job.started_at is not None else ""),
         ("ended", ago_words(job.ended_at) if job.ended_at is not None else ""),
         ("ran", _ran(job)),
-        ("attempt", f"{job.attempt}, {job.restarts} restarts" if job.attempt else ""),
+        ("attempt", str(job.attempt) if job.attempt else ""),
         ("resumed from", job.resumed_from or ""),
         ("exit status", str(job.exit_code) if job.exit_code is not None else ""),
     ]

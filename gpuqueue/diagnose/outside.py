@@ -3,11 +3,12 @@
 They stand on the line after the log's last: no run outlives them.
 """
 
+import re
 import signal as signals
 
 from gpuqueue.diagnose.clue import Clue, Strength, Wording, find_clues, wording
 from gpuqueue.diagnose.finding import Cause, Evidence, Retry, gib
-from gpuqueue.diagnose.wordings import host
+from gpuqueue.diagnose.wordings import host, program
 from gpuqueue.diagnose.xid import XidClass, XidEvent, parse_all
 
 _USUAL = Strength.usual
@@ -50,10 +51,13 @@ _OTHER_SIGNAL = wording(
     "The signal came from outside or from a crash in native code; gpuqueue did not send it.",
     Retry.yes,
 )
+NOT_FOUND = 127  # the exit status of a shell for a command that is not there
+# dash says this of a command that is nowhere when one directory of the PATH may not be entered.
+_REFUSED = re.compile(r"\S+: (?:line )?\d+: (?P<module>[\w./+-]+): Permission denied$")
 _BY_STATUS: dict[int, Wording] = {
     124: wording(Cause.timeout, "", "Exit status 124 is that of `timeout`: a longer limit.", Retry.no, _USUAL),
     126: wording(Cause.program_error, "", "The command may not be executed: chmod +x.", Retry.no, _USUAL),
-    127: wording(
+    NOT_FOUND: wording(
         Cause.missing_module,
         "",
         "The command was not found: activate the right environment.",
@@ -95,13 +99,16 @@ def _may_be_killed(evidence: Evidence) -> bool:
     return evidence.died_of_signal == signals.SIGKILL or not evidence.failed
 
 
-def status_clues(end: int, evidence: Evidence) -> list[Clue]:
+def status_clues(lines: tuple[str, ...], evidence: Evidence) -> list[Clue]:
     """What signal or exit status say by themselves."""
+    end = len(lines)
     number = evidence.died_of_signal
     if number is not None:
         total = evidence.host_mem_total_mib
         fields = {"total": f" ({gib(total)} in all)" if total else ""}
         return [Clue(_BY_SIGNAL.get(number, _OTHER_SIGNAL), end, f"ended by {_signal_name(number)}", fields)]
+    if evidence.exit_status == NOT_FOUND and lines and (refused := _REFUSED.match(lines[-1])):
+        return [Clue(program.NOT_ON_PATH, end - 1, lines[-1], refused.groupdict())]
     row = _BY_STATUS.get(evidence.exit_status or 0)
     return [Clue(row, end, f"exit status {evidence.exit_status}")] if row else []
 

@@ -99,7 +99,9 @@ def test_a_lost_card_is_drained_and_its_jobs_go_on_elsewhere(real: RealCards, ca
 
 def test_a_card_that_cannot_be_read_for_a_while_costs_nobody_a_job(real: RealCards) -> None:
     node = real.node.start()
-    jobs = [node.simjob("4G", *LONG, options=["--gpu", str(index), "--checkpoint-dir", "out"]) for index in (0, 1)]
+    jobs = [
+        node.simjob("4G", *LONG, options=["--gpu", str(index), "--checkpoint-dir", f"out{index}"]) for index in (0, 1)
+    ]
     for job in jobs:
         node.until_state(job, "running")
     b, a = real.cards

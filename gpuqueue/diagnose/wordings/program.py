@@ -8,6 +8,7 @@ _USUAL = Strength.usual
 _INSTALL = "Install `{module}` into the environment that the job uses, or submit from the environment that has it."
 _PATH = "`{module}` is not on the job's PATH: activate the right environment before you submit."
 
+NOT_ON_PATH = wording(_MODULE, r"^\S+: (?:line )?\d+: (?P<module>[\w./+-]+): not found$", _PATH, strength=_USUAL)
 TABLE = (
     wording(_MODULE, r"(?:ModuleNotFoundError|ImportError): No module named '?(?P<module>[\w.-]+)", _INSTALL),
     wording(_MODULE, r"python[\d.]*: No module named '?(?P<module>[\w.-]+)", _INSTALL),
@@ -32,7 +33,7 @@ TABLE = (
         "The system library {module} is missing on this node.",
         strength=_USUAL,
     ),
-    wording(_MODULE, r"^\S+: (?:line )?\d+: (?P<module>[\w./+-]+): not found$", _PATH, strength=_USUAL),
+    NOT_ON_PATH,
     wording(
         _MODULE,
         r"(?:^|: )(?P<module>[\w./+-]+): command not found|env: [‘'\"](?P<program>\S+)[’'\"]: No such file",
