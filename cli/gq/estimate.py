@@ -13,13 +13,9 @@ from gq.arguments import Between, Size
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuqueue.estimate.advise import Change
-    from gpuqueue.estimate.budget import Cell
-    from gpuqueue.estimate.estimate import Estimate
     from gpuqueue.estimate.reading import Reading
     from gpuqueue.estimate.run import Run
     from gpuqueue.estimate.shapes import ModelShape
-    from gpuqueue.wire.jobs import CalibrationView
 
 DEFAULT_CARD_MIB = 32607
 
@@ -75,7 +71,7 @@ def _choice(*names: str) -> click.Choice[str]:
     type=Between(0, 1),
     help="vLLM: its share of the card.",
 )
-@click.option("--context", "context_mib", type=Size(), help="CUDA context as measured on this node.")
+@click.option("--context", "context_mib", type=Size(), help="CUDA context [what gpuqueued init measured].")
 @click.option("--card", "cards", type=Size(), multiple=True, help="A card's memory, as 32607M or 24G; may be repeated.")
 @click.option("--quota", type=Size(), help="Your quota.")
 @click.option("--explain", is_flag=True, help="Formula and source of every line.")
@@ -98,14 +94,17 @@ def command(
     node = here.node()
     if node is not None:
         cards, quota = cards or node.cards_mib, quota or node.quota_mib
+        options["context_mib"] = options["context_mib"] or node.context_mib
+    from gq.estimate_page import print_budget, print_estimate
+
     try:
         if budget:
-            _print_budget(cards[0] if cards else DEFAULT_CARD_MIB, options["context_mib"], as_json)
+            print_budget(cards[0] if cards else DEFAULT_CARD_MIB, options["context_mib"], as_json)
             return
         reading = _read(source) if source else None
         run = _run(model, reading, options, cards)
         calibration = here.calibration(run.shape.name) if node is not None else None
-        _print_estimate(run, reading, cards, quota, calibration, explain, as_json)
+        print_estimate(run, reading, cards, quota, calibration, explain, as_json)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
 
@@ -182,130 +181,3 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
     if "kv" in fields:
         fields["kv_bytes"] = {"bf16": 2, "fp8": 1}[fields.pop("kv")]
     return fields
-
-
-def _print_estimate(
-    run: Run,
-    reading: Reading | None,
-    cards: tuple[int, ...],
-    quota: int | None,
-    calibration: CalibrationView | None,
-    explain: bool,
-    as_json: bool,
-) -> None:
-    from gpuqueue.estimate.advise import FITS, advise, verdict
-    from gpuqueue.estimate.estimate import estimate
-
-    found = estimate(run)
-    limits = [(f"card of {card} MiB", card) for card in cards] + ([(f"quota of {quota} MiB", quota)] if quota else [])
-    verdicts = [(name, limit, verdict(found, limit)) for name, limit in limits]
-    short = [limit for _, limit, said in verdicts if said != FITS]
-    changes = advise(run, min(short)) if short else ()
-    if as_json:
-        import json
-
-        click.echo(
-            json.dumps(_as_json(run, found, reading, verdicts, changes) | {"calibration": calibration}, indent=2)
-        )
-        return
-    if reading:
-        _print_reading(reading)
-    click.echo(f"{run.shape.name}, {run.shape.params / 1e9:.2f} B parameters, {run.method} in {run.weights}")
-    for component in found.components:
-        line = f"  {component.name:18} {_mib(component.bytes):>9} MiB"
-        click.echo(f"{line}   {component.formula}  [{component.source}]" if explain else line)
-    click.echo(f"  peak in: {found.phase}; torch's own peak {found.torch_peak_mib} MiB")
-    click.echo(f"needed       {found.needed_mib:>8} MiB   the least it can run in")
-    click.echo(
-        f"will occupy  {found.occupied_mib:>8} MiB   "
-        f"most likely {found.occupied_low_mib} to {found.occupied_high_mib} MiB"
-    )
-    if calibration:
-        click.echo(here.calibration_line(calibration, found.occupied_mib))
-    for name, _, said in verdicts:
-        click.echo(f"{said} the {name}" if said == FITS else f"{said}: {name}")
-    for change in changes:
-        click.echo(f"  - {change.what}: saves {change.saves_mib} MiB -> {change.occupied_mib} MiB, {change.verdict}")
-        click.echo(f"      costs: {change.costs}")
-    for sentence in found.assumptions:
-        click.echo(f"assumed: {sentence}")
-
-
-def _print_reading(reading: Reading) -> None:
-    for sentence in reading.read:
-        click.echo(f"read: {sentence}")
-    for sentence in reading.assumed:
-        click.echo(f"assumed: {sentence}")
-    for sentence in reading.unread:
-        click.echo(f"not understood: {sentence}")
-
-
-def _mib(size: int) -> int:
-    return round(size / (1 << 20))
-
-
-def _as_json(
-    run: Run,
-    found: Estimate,
-    reading: Reading | None,
-    verdicts: list[tuple[str, int, str]],
-    changes: tuple[Change, ...],
-) -> dict[str, Any]:
-    return {
-        "model": run.shape.name,
-        "params": run.shape.params,
-        "method": run.method,
-        "weights": run.weights,
-        "needed_mib": found.needed_mib,
-        "occupied_mib": found.occupied_mib,
-        "occupied_low_mib": found.occupied_low_mib,
-        "occupied_high_mib": found.occupied_high_mib,
-        "torch_peak_mib": found.torch_peak_mib,
-        "phase": found.phase,
-        "components": [
-            {"name": each.name, "mib": _mib(each.bytes), "formula": each.formula, "source": each.source}
-            for each in found.components
-        ],
-        "verdicts": [{"of": name, "limit_mib": limit, "verdict": said} for name, limit, said in verdicts],
-        "changes": [
-            {
-                "what": each.what,
-                "costs": each.costs,
-                "saves_mib": each.saves_mib,
-                "occupied_mib": each.occupied_mib,
-                "verdict": each.verdict,
-            }
-            for each in changes
-        ],
-        "read": reading.read if reading else [],
-        "assumed": [*(reading.assumed if reading else []), *found.assumptions],
-        "not_understood": reading.unread if reading else [],
-    }
-
-
-def _print_budget(card_mib: int, context_mib: int | None, as_json: bool) -> None:
-    from gpuqueue.estimate.budget import METHODS, TOKENS, budget
-
-    cells = budget(card_mib, context_mib) if context_mib else budget(card_mib)
-    if as_json:
-        import json
-
-        keys = ("model", "method", "needed_mib", "occupied_mib", "verdict", "longest")
-        click.echo(json.dumps([{key: getattr(cell, key) for key in keys} for cell in cells], indent=2))
-        return
-    click.echo(f"A card of {card_mib} MiB: GiB that 1 x {TOKENS} tokens will occupy / longest sequence that fits.")
-    click.echo("bf16, flash attention, checkpointing, LoRA rank 16 on all linears; fused: a loss that never")
-    click.echo("writes the logits (Liger, Cut Cross Entropy). ~ tight, - does not fit\n")
-    width = max(len(name) for name in METHODS) + 2
-    click.echo(" " * 15 + "".join(f"{name:>{width}}" for name in METHODS))
-    models = list(dict.fromkeys(cell.model for cell in cells))
-    for model in models:
-        row = [_cell(cell) for cell in cells if cell.model == model]
-        click.echo(f"{model:15}" + "".join(f"{text:>{width}}" for text in row))
-
-
-def _cell(cell: Cell) -> str:
-    if cell.longest == 0 and cell.verdict == "does not fit":
-        return "-"
-    mark = {"fits": "", "tight": "~", "does not fit": "-"}[cell.verdict]
-    return f"{mark}{cell.occupied_mib / 1024:.1f} / {cell.longest}"

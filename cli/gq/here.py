@@ -5,6 +5,7 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuqueue.wire.errors import GpuqueueError
+from gpuqueue.wire.units import format_mib
 
 if TYPE_CHECKING:
     from gpuqueue.wire.jobs import CalibrationView
@@ -15,6 +16,7 @@ ANSWER_WITHIN_S = 1.0
 class Node(NamedTuple):
     cards_mib: tuple[int, ...]
     quota_mib: int | None  # of the user's train jobs
+    context_mib: int | None  # of a CUDA context, measured on every card; the largest
 
 
 def node() -> Node | None:
@@ -23,7 +25,12 @@ def node() -> Node | None:
     if found is None:
         return None
     quotas = _ask("/v1/quotas")  # the asker's own comes first
-    return Node(tuple(card.capacity_mib for card in found.cards), quotas[0].train_mib if quotas else None)
+    contexts = [card.context_mib for card in found.cards]
+    return Node(
+        tuple(card.capacity_mib for card in found.cards),
+        quotas[0].train_mib if quotas else None,
+        max(contexts) if contexts and None not in contexts else None,
+    )
 
 
 def calibration(model: str) -> "CalibrationView | None":
@@ -36,7 +43,7 @@ def calibration_line(found: "CalibrationView", occupied_mib: int) -> str:
     """The correction, said."""
     corrected_mib = occupied_mib * found.permille // 1000
     factor = f"x {found.permille // 1000}.{found.permille % 1000 // 10:02d}"
-    return f"calibrated on {found.runs} runs: {factor} -> will occupy {corrected_mib} MiB ({found.family})"
+    return f"calibrated on {found.runs} runs: {factor} -> will occupy {format_mib(corrected_mib)} ({found.family})"
 
 
 def _ask(path: str, **query: str | None) -> Any:

@@ -80,10 +80,11 @@ def check_config(file: Path) -> None:
 @click.option("--config", "config", type=click.Path(path_type=Path), help="TOML file [/etc/gpuqueue/config.toml]")
 @click.option("--state-dir", type=click.Path(path_type=Path), help="where the queue is kept")
 def init(config: Path | None, state_dir: Path | None) -> None:
-    """Make the state directory and its database, and say what the node has."""
+    """Make the state directory and its database, say what the node has, and measure what a CUDA context takes."""
     settings = with_options(load(chosen(config)), state_dir, None, None)
 
     from gpuqueue.daemon.serve import make_state_dir
+    from gpuqueue.gpu import context
     from gpuqueue.gpu.nvml import NvmlCards
     from gpuqueue.store.open import open_store
 
@@ -93,9 +94,15 @@ def init(config: Path | None, state_dir: Path | None) -> None:
     click.echo(f"state: {directory}")
     cards = NvmlCards()
     reading = cards.read()
-    cards.close()
     for card in reading.cards:
         click.echo(f"card {card.index}: {card.name}, {format_mib(card.total_mib - card.reserved_mib)}")
+        found = context.measure(cards.read, card.uuid)
+        if found.mib is not None:
+            context.keep(directory, {card.uuid: found.mib})
+            click.echo(f"  a CUDA context takes {found.mib} MiB{f' ({found.why})' if found.why else ''}")
+        else:
+            click.echo(f"  a CUDA context could not be measured: {found.why}")
+    cards.close()
     if reading.fault:
         click.echo(f"no card can be read: {reading.fault}")
     click.echo(f"next: gpuqueued serve{f' --config {config}' if config else ''}")

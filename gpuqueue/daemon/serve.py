@@ -23,6 +23,7 @@ from gpuqueue.engine.clock import EngineClock
 from gpuqueue.engine.engine import Engine
 from gpuqueue.engine.ports import Cards, Store
 from gpuqueue.engine.tick import cycle
+from gpuqueue.gpu import context
 from gpuqueue.gpu.nvml import NvmlCards
 from gpuqueue.gpu.processes import identify
 from gpuqueue.gpu.simulated import SimulatedCards
@@ -90,6 +91,7 @@ def build_engine(settings: Settings, store: Store, cards: Cards) -> Engine:
         daemon_uid=os.geteuid(),
         clock=EngineClock(second=store.engine_second()),
         activity=ActivityBook(window_s=max(windows)),
+        contexts_mib=context.kept(settings.state_dir),
     )
 
 

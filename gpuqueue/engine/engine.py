@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from gpuqueue.config.settings import Settings
@@ -40,6 +40,7 @@ class Engine:
     clock: EngineClock
     activity: ActivityBook
     curves: CurveBook = field(default_factory=CurveBook)
+    contexts_mib: Mapping[str, int] = field(default_factory=dict)  # of a bare CUDA context, by card, where measured
     snapshot: Snapshot = field(default_factory=lambda: Snapshot(now=0, cards=(), jobs=()))
     reading: NodeReading = field(default_factory=lambda: NodeReading(cards=(), fault="not read yet"))
     plan: Plan = field(default_factory=Plan)

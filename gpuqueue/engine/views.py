@@ -198,6 +198,7 @@ def _card_view(engine: Engine, card: Card) -> CardView:
         free_for_train_mib=max(0, free - max(0, card.held_back_mib - light)),
         gpu_percent=card.gpu_percent,
         temperature_c=card.temperature_c,
+        context_mib=engine.contexts_mib.get(card.uuid),
         drained=card.drained,
         notes=list(card.notes),
         tenants=[

@@ -1,6 +1,6 @@
 """What an estimate takes for granted, in sentences for the person who reads it."""
 
-from gpuqueue.estimate.run import Run
+from gpuqueue.estimate.run import CONTEXT_MIB, Run
 
 TRAINERS = {
     "dpo": "DPO puts chosen and rejected through together: twice the batch (TRL: concatenated_forward)",
@@ -50,4 +50,5 @@ def _vllm(run: Run) -> list[str]:
 
 
 def _context(run: Run) -> str:
-    return f"CUDA context of {run.context_mib} MiB"
+    usual = " (the usual; gpuqueued init measures a node's own)" if run.context_mib == CONTEXT_MIB else ""
+    return f"CUDA context of {run.context_mib} MiB{usual}"

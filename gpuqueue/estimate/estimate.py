@@ -8,7 +8,7 @@ from gpuqueue.estimate.layers import layer_bytes
 from gpuqueue.estimate.loss import logit_copies, loss_bytes
 from gpuqueue.estimate.occupancy import SOURCE as SLACK
 from gpuqueue.estimate.occupancy import Leftover, Transients, leftover
-from gpuqueue.estimate.run import Run
+from gpuqueue.estimate.run import CONTEXT_MIB, Run
 from gpuqueue.estimate.serving import kv_bytes_per_token, serving_bytes, vllm_reserved, vllm_working_set
 from gpuqueue.estimate.states import StateBytes, state_bytes
 from gpuqueue.estimate.weights import SOURCES, WeightBytes, weight_bytes
@@ -69,17 +69,18 @@ def estimate(run: Run) -> Estimate:
     cached = leftover(run, torch_peak, _transients(run, states, peak) if run.trains else Transients())
     occupied = _occupied(run, torch_peak + context, cached)
     components += (
-        Component("CUDA context", context, "measured once a node", "gpuqueued init; else a default"),
+        Component("CUDA context", context, "measured once a node", _context_source(run)),
         Component("allocator slack", occupied[1] - torch_peak - context, "blocks that the peak cannot reuse", SLACK),
     )
     low, usual, high = (_mib(value) for value in occupied)
+    needed_mib = _mib((1 - NEEDED_MARGIN) * torch_peak + context)
     return Estimate(
         components=components,
         phase=peak.name,
         torch_peak_mib=_mib(torch_peak),
-        needed_mib=_mib((1 - NEEDED_MARGIN) * torch_peak + context),
+        needed_mib=needed_mib,
         occupied_mib=usual,
-        occupied_low_mib=low,
+        occupied_low_mib=min(max(low, needed_mib), usual),  # nobody occupies less than the least it can run in
         occupied_high_mib=high,
         assumptions=assumptions.of(run),
     )
@@ -228,3 +229,9 @@ def _activation_formula(run: Run) -> str:
 def _workspace(run: Run) -> int:
     threads = 2 if run.trains else 1  # the backward pass has a thread of its own
     return threads * run.workspace_mib * MIB
+
+
+def _context_source(run: Run) -> str:
+    if run.context_mib == CONTEXT_MIB:
+        return "published figures; gpuqueued init has not measured it here"
+    return "gpuqueued init, or --context"

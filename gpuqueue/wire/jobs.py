@@ -273,6 +273,7 @@ class CardView:
     free_for_train_mib: int
     gpu_percent: int | None
     temperature_c: int | None
+    context_mib: int | None  # of a bare CUDA context, as `gpuqueued init` measured it
     drained: str | None
     notes: list[str]
     tenants: list[TenantView]

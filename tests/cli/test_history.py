@@ -178,8 +178,8 @@ def node(asked: Asked) -> Answer:
 def test_an_estimate_knows_this_nodes_cards_quota_and_calibration(serve: Serve, gq: Gq) -> None:
     daemon = serve(node)
     out = gq("estimate", "Qwen2.5-7B").out
-    assert "card of 32607 MiB" in out
-    assert "quota of 20480 MiB" in out
+    assert "card of 31.8 GiB" in out
+    assert "quota of 20.0 GiB" in out
     assert "calibrated on 14 runs: x 0.93" in out
     assert daemon.asked[-1].query == {"model": "Qwen2.5-7B"}
     assert json.loads(gq("estimate", "Qwen2.5-7B", "--json").out)["calibration"]["runs"] == 14

@@ -114,6 +114,7 @@ def card(index: int = 0, **changes: Any) -> CardView:
         "free_to_claim_mib": 10079,
         "free_for_train_mib": 1375,
         "gpu_percent": 97,
+        "context_mib": None,
         "temperature_c": 64,
         "drained": None,
         "notes": [],

@@ -1,5 +1,6 @@
-/* A stand-in for libcuda.so.1 on the cards of nvml_standin.c: what tests/gpu/run.sh needs of the driver, so that
- * the script itself is tested where there is no GPU. VRAM is taken in the cards' simdir, as simjob takes it.
+/* A stand-in for libcuda.so.1 on the cards of nvml_standin.c: what tests/gpu/run.sh and `gpuqueued init` need of the
+ * driver, so that both are tested where there is no GPU. VRAM is taken in the cards' simdir, as simjob takes it.
+ * GQ_CUDA_STANDIN_CONTEXT: MiB that a context takes. GQ_CUDA_STANDIN_INIT: what cuInit answers, or "hang".
  *
  * With CUDA_DEVICE_ORDER=PCI_BUS_ID devices count by bus id, else against NVML's order: CUDA promises nothing.
  * CUDA_VISIBLE_DEVICES holds indexes or UUIDs.
@@ -48,7 +49,21 @@ static int see(void)
     return visible_count ? SUCCESS : CUDA_NO_DEVICE;
 }
 
-int cuInit(unsigned flags) { (void)flags; return see(); }
+static int take(unsigned long long mib);
+
+int cuInit(unsigned flags)
+{
+    const char *told = getenv("GQ_CUDA_STANDIN_INIT");
+    (void)flags;
+    if (told && !strcmp(told, "hang")) for (;;) pause();
+    return told ? atoi(told) : see();
+}
+
+int cuDeviceGet(int *device, int number)
+{
+    *device = number;
+    return number < visible_count ? SUCCESS : CUDA_INVALID_DEVICE;
+}
 
 int cuDeviceGetCount(int *count)
 {
@@ -66,9 +81,10 @@ int cuDeviceGetPCIBusId(char *text, int length, int device)
 int cuDevicePrimaryCtxRetain(void **context, int device)
 {
     if (device >= visible_count) return CUDA_INVALID_DEVICE;
+    const char *mib = getenv("GQ_CUDA_STANDIN_CONTEXT");
     current = device;
     *context = &current;
-    return SUCCESS;
+    return mib ? take((unsigned long long)atoi(mib)) : SUCCESS;
 }
 
 int cuCtxSetCurrent(void *context) { (void)context; return SUCCESS; }
@@ -91,19 +107,24 @@ int cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 int cuMemAlloc_v2(unsigned long long *pointer, size_t size)
 {
     size_t free_bytes, total_bytes;
-    char path[8192], state;
-    unsigned long long ticks = 0;
     int code = cuMemGetInfo_v2(&free_bytes, &total_bytes);
     if (code) return code;
     if (size > free_bytes) return CUDA_OUT_OF_MEMORY;
+    *pointer = 4096;
+    return take(size / MIB);
+}
+
+static int take(unsigned long long mib)
+{
+    char path[8192], state;
+    unsigned long long ticks = 0;
     Card *card = visible[current];
-    held_mib[current] += size / MIB;
+    held_mib[current] += mib;
     read_stat((unsigned)getpid(), &state, &ticks);
     snprintf(path, sizeof path, "%s/use/%d.%llu.%s", card->simdir, getpid(), ticks, card->uuid);
     FILE *file = fopen(path, "w");
     if (!file) return CUDA_OUT_OF_MEMORY;
     fprintf(file, "%llu 50\n", held_mib[current]);
     fclose(file);
-    *pointer = 4096;
     return SUCCESS;
 }
