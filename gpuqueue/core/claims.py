@@ -7,7 +7,7 @@ from statistics import median_low
 
 from gpuqueue.core.history import PastRun, Work
 from gpuqueue.wire.states import RunState
-from gpuqueue.wire.units import format_mib
+from gpuqueue.wire.units import format_mib, format_seconds
 
 RECENT = 10  # runs of the same work that count: programs change
 STEADY_S = 300  # a run that was stopped counts if it ran that long: its peak is then behind it
@@ -150,5 +150,20 @@ def count(number: int, noun: str) -> str:
 
 def newest_out_of_memory(work: Work, runs: Sequence[PastRun]) -> PastRun | None:
     """The newest run of exactly this work, if that is what it died of."""
-    same = max((run for run in runs if run.work.key == work.key), key=lambda run: run.id, default=None)
+    same = _newest(work, runs)
     return same if same is not None and same.cause in OUT_OF_MEMORY else None
+
+
+def told_nothing(work: Work, runs: Sequence[PastRun]) -> str | None:
+    """Why the newest run of exactly this work does not count, if it does not: somebody may wonder, who has just run
+    it."""
+    same = _newest(work, runs)
+    if same is None or same.cause in OUT_OF_MEMORY or _steady(same):
+        return None
+    if not same.peak_mib:
+        return f"its newest run, job {same.job_id}, held no VRAM that was measured"
+    return f"its newest run, job {same.job_id}, {same.state} after {format_seconds(same.ran_s)}: too early to tell"
+
+
+def _newest(work: Work, runs: Sequence[PastRun]) -> PastRun | None:
+    return max((run for run in runs if run.work.key == work.key), key=lambda run: run.id, default=None)

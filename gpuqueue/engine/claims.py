@@ -13,6 +13,7 @@ from gpuqueue.core.claims import (
     from_history,
     newest_out_of_memory,
     remark,
+    told_nothing,
 )
 from gpuqueue.core.history import family, work_of
 from gpuqueue.core.model import Ask
@@ -45,12 +46,15 @@ def with_claim(engine: Engine, request: SubmitRequest, ask: Ask, account: Accoun
     elif estimate_mib is not None:
         claim = from_estimate(estimate_mib, corrected, most_mib)
     else:
+        why = told_nothing(work, runs) or f"no run of this by {account.name} tells what it takes"
         raise GpuqueueError(
             ErrorCode.INVALID,
-            f"--vram auto has nothing to go by: no run of this by {account.name} tells what it takes",
+            f"--vram auto has nothing to go by: {why}",
             "give --vram 22G for the first run, or measure it with `gq probe`",
         )
     notes = [claim.why]
+    if found is None and (silent := told_nothing(work, runs)) is not None:
+        notes.append(silent)
     if (dead := newest_out_of_memory(work, runs)) is not None:
         held = f" at {format_mib(dead.peak_mib)}" if dead.peak_mib else ""
         notes.append(f"its newest run, job {dead.job_id}, ran out of memory{held}: it may need more")

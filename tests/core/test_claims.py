@@ -19,6 +19,7 @@ from gpuqueue.core.claims import (
     from_history,
     newest_out_of_memory,
     remark,
+    told_nothing,
 )
 from gpuqueue.core.history import PastRun, Work
 from gpuqueue.wire.states import RunState
@@ -201,3 +202,17 @@ def test_a_newest_run_that_ran_out_of_memory_is_found() -> None:
     assert newest_out_of_memory(WORK, [good, replace(dead, work=LIKE)]) is None
     assert newest_out_of_memory(WORK, [good, replace(dead, id=0)]) is None
     assert newest_out_of_memory(WORK, []) is None
+
+
+@pytest.mark.parametrize(
+    ("newest", "said"),
+    [
+        ({}, None),
+        ({"cause": "out_of_memory", "state": RunState.FAILED}, None),  # which is said elsewhere
+        ({"peak_mib": None}, "its newest run, job 2, held no VRAM that was measured"),
+        ({"state": RunState.FAILED}, "its newest run, job 2, failed after 1m00s: too early to tell"),
+        ({"of": LIKE, "state": RunState.FAILED}, None),
+    ],
+)
+def test_a_run_that_told_nothing_is_named(newest: dict[str, Any], said: str | None) -> None:
+    assert told_nothing(WORK, [run(id=1), run(id=2, **newest)]) == said
