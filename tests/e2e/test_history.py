@@ -112,7 +112,7 @@ def test_an_estimate_decides_the_first_claim_and_is_corrected_by_what_runs_took(
     assert 3 * 1024 < claim_mib < jobs[0][1]
     said = node.gq("estimate", "Qwen2.5-0.5B").stdout
     assert "calibrated on 3 runs: x 0." in said
-    assert "card of 32607 MiB" in said
+    assert "card of 31.8 GiB" in said
     shown = node.gq("show", str(jobs[0][0])).stdout
     assert "ESTIMATED" in shown
 
