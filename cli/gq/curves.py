@@ -6,16 +6,16 @@ from gpuqueue.wire.units import format_mib, format_seconds
 from gq.terminal import Cell, Column, Screen, table
 
 if TYPE_CHECKING:
-    from gpuqueue.wire.jobs import AttemptView, Estimated
+    from gpuqueue.wire.jobs import AttemptView, Estimated, TensorParts
 
 ROWS = 6
 MOST_CELLS = 100
 LABEL = 9  # `22.0 GiB`
 EIGHTHS = " ▁▂▃▄▅▆▇█"
+KINDS = ("weights", "optimizer", "gradients", "the rest at the peak")  # of tensors, where somebody counted them
 PARTS = ("tensors", "allocator's cache", "context, libraries", "in all")
 
-Sizes = tuple[int | None, int | None, int | None, int | None]  # of PARTS
-NOTHING: Sizes = (None, None, None, None)
+Sizes = dict[str, int | None]  # of KINDS and PARTS
 
 
 def curve_lines(attempt: "AttemptView", on: Screen) -> list[str]:
@@ -72,26 +72,48 @@ def estimate_lines(estimate: "Estimated | None", attempt: "AttemptView", on: Scr
         return []
     columns = [Column("AT ITS PEAK"), *(Column(name, right=True) for name in ("ESTIMATED", "TORCH", "CARD"))]
     sides = (_estimated(estimate), _reported(attempt), _measured(attempt))
-    rows: list[list[Cell | str]] = [
-        [part, *("" if side[place] is None else format_mib(side[place] or 0) for side in sides)]
-        for place, part in enumerate(PARTS)
-    ]
+    names = [*(f"  {kind}" for kind in KINDS if any(kind in side for side in sides)), *PARTS]
+    rows: list[list[Cell | str]] = [[name, *(_size(side.get(name.strip())) for side in sides)] for name in names]
     return table(columns, rows, on)
+
+
+def _size(mib: int | None) -> str:
+    return "" if mib is None else format_mib(mib)
+
+
+def _tensors(peak_mib: int, parts: "TensorParts | None") -> Sizes:
+    """torch's peak, and what it consists of. Gradients may be gone at the peak (most trainers free them before the next
+    forward pass), so they are shown apart, and the rest is activations, logits and those that are there."""
+    if parts is None:
+        return {"tensors": peak_mib}
+    return {
+        "tensors": peak_mib,
+        "weights": parts.weights_mib,
+        "optimizer": parts.optimizer_mib,
+        "gradients": parts.gradients_mib,
+        "the rest at the peak": max(0, peak_mib - parts.weights_mib - parts.optimizer_mib),
+    }
 
 
 def _estimated(estimate: "Estimated | None") -> Sizes:
     if estimate is None:
-        return NOTHING
-    cache_mib = estimate.occupied_mib - estimate.torch_peak_mib - estimate.context_mib
-    return (estimate.torch_peak_mib, cache_mib, estimate.context_mib, estimate.occupied_mib)
+        return {}
+    return _tensors(estimate.torch_peak_mib, estimate.parts) | {
+        "allocator's cache": estimate.occupied_mib - estimate.torch_peak_mib - estimate.context_mib,
+        "context, libraries": estimate.context_mib,
+        "in all": estimate.occupied_mib,
+    }
 
 
 def _reported(attempt: "AttemptView") -> Sizes:
     torch = attempt.torch
     if torch is None:
-        return NOTHING
-    in_all = None if torch.context_mib is None else torch.reserved_mib + torch.context_mib
-    return (torch.allocated_mib, torch.reserved_mib - torch.allocated_mib, torch.context_mib, in_all)
+        return {}
+    return _tensors(torch.allocated_mib, torch.parts) | {
+        "allocator's cache": torch.reserved_mib - torch.allocated_mib,
+        "context, libraries": torch.context_mib,
+        "in all": None if torch.context_mib is None else torch.reserved_mib + torch.context_mib,
+    }
 
 
 def _measured(attempt: "AttemptView") -> Sizes:
@@ -99,4 +121,4 @@ def _measured(attempt: "AttemptView") -> Sizes:
     rest = None
     if attempt.torch is not None and attempt.peak_vram_mib is not None:
         rest = max(0, attempt.peak_vram_mib - attempt.torch.reserved_mib)
-    return (None, None, rest, attempt.peak_vram_mib)
+    return {"context, libraries": rest, "in all": attempt.peak_vram_mib}

@@ -4,10 +4,11 @@ range are shown as what was reported, everything else is as good as nothing."""
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 from gpuqueue.backends.owned import open_owned
 from gpuqueue.wire.errors import GpuqueueError
-from gpuqueue.wire.jobs import TorchPeak
+from gpuqueue.wire.jobs import TensorParts, TorchPeak
 from gpuqueue.wire.rundir import REPORT
 from gpuqueue.wire.units import MAX_VRAM_MIB
 
@@ -15,8 +16,9 @@ MAX_BYTES = 16 * 1024
 
 
 def torch_peak(run_dir: Path) -> TorchPeak | None:
-    """The `torch` part of report.json: {"torch": {"peak_allocated_mib": …, "peak_reserved_mib": …, "context_mib": …}},
-    the last optional. None where it is missing, or is no such report."""
+    """The `torch` part of report.json: {"torch": {"peak_allocated_mib": …, "peak_reserved_mib": …, "context_mib": …,
+    "parts": {"weights_mib": …, "gradients_mib": …, "optimizer_mib": …}}}, the last two optional. None where it is
+    missing, or is no such report."""
     try:
         descriptor = open_owned(run_dir, REPORT)
     except (OSError, GpuqueueError):
@@ -28,12 +30,22 @@ def torch_peak(run_dir: Path) -> TorchPeak | None:
     try:
         said = json.loads(text)["torch"]
         allocated, reserved = said["peak_allocated_mib"], said["peak_reserved_mib"]
-        context = said.get("context_mib")
+        context, parts = said.get("context_mib"), _parts(said.get("parts"))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
     if not (_is_size(allocated) and _is_size(reserved) and (context is None or _is_size(context))):
         return None
-    return TorchPeak(allocated_mib=allocated, reserved_mib=reserved, context_mib=context)
+    return TorchPeak(allocated_mib=allocated, reserved_mib=reserved, context_mib=context, parts=parts)
+
+
+def _parts(said: Any) -> TensorParts | None:
+    """Raises KeyError, TypeError or AttributeError for what is neither nothing nor all three."""
+    if said is None:
+        return None
+    sizes = {name: said[name] for name in ("weights_mib", "gradients_mib", "optimizer_mib")}
+    if not all(_is_size(size) for size in sizes.values()):
+        raise TypeError("a part is not a size")
+    return TensorParts(**sizes)
 
 
 def _is_size(value: object) -> bool:

@@ -134,6 +134,10 @@ def _check(request: SubmitRequest) -> None:
     for mib in (told.occupied_mib, told.torch_peak_mib, told.context_mib) if told is not None else ():
         if not 1 <= mib <= MAX_VRAM_MIB:
             refuse(f"an estimate of {mib} MiB is not a size a card could have", "leave it out")
+    parts = told.parts if told is not None else None
+    for mib in (parts.weights_mib, parts.gradients_mib, parts.optimizer_mib) if parts is not None else ():
+        if not 0 <= mib <= MAX_VRAM_MIB:
+            refuse(f"an estimate with a part of {mib} MiB is not a size a card could have", "leave it out")
     if not 0 <= request.umask <= 0o777:
         refuse(f"umask {request.umask} is not between 0 and 0o777", "send the shell's umask")
     if not 1 <= request.gpus <= MAX_GPUS:

@@ -43,6 +43,18 @@ def to_json(record: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TensorParts:
+    """Of torch's tensors on one card, in MiB, those that stay from step to step. What its peak has on top are
+    activations, logits and scratch."""
+
+    __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
+
+    weights_mib: Whole  # parameters, trained or frozen
+    gradients_mib: Whole
+    optimizer_mib: Whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Estimated:
     """What `gq estimate` says of a job, uncorrected: MiB that one card will show as used, and of that torch's peak and
     the CUDA context; the rest is what torch's allocator cannot use again."""
@@ -52,6 +64,7 @@ class Estimated:
     occupied_mib: Whole
     torch_peak_mib: Whole
     context_mib: Whole
+    parts: TensorParts | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +163,7 @@ class TorchPeak:
     allocated_mib: int  # torch.cuda.max_memory_allocated
     reserved_mib: int  # torch.cuda.max_memory_reserved
     context_mib: int | None = None
+    parts: TensorParts | None = None  # as counted after its first optimizer steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,16 @@ from typing import Any
 
 import pytest
 
-from gpuqueue.wire.jobs import AttemptView, CalibrationView, Estimated, QuotaView, RunView, TorchPeak, to_json
+from gpuqueue.wire.jobs import (
+    AttemptView,
+    CalibrationView,
+    Estimated,
+    QuotaView,
+    RunView,
+    TensorParts,
+    TorchPeak,
+    to_json,
+)
 from gpuqueue.wire.states import RunState
 from gq import curves, show
 from gq.history import history_lines
@@ -159,6 +168,17 @@ def test_estimate_torch_and_card_stand_side_by_side() -> None:
     assert table["in all"] == ["12.5", "GiB", "12.0", "GiB"]
     assert curves.estimate_lines(None, attempt(), Screen()) == []
     assert curves.estimate_lines(estimate, attempt(peak_vram_mib=None), Screen()) != []
+
+
+def test_tensors_are_told_apart_where_somebody_counted_them() -> None:
+    parts = TensorParts(weights_mib=8192, gradients_mib=100, optimizer_mib=512)
+    estimate = Estimated(occupied_mib=12800, torch_peak_mib=10240, context_mib=512, parts=parts)
+    lines = curves.estimate_lines(estimate, attempt(torch=TorchPeak(allocated_mib=9216, reserved_mib=11000)), Screen())
+    told = {line[:22].strip(): line[22:].split() for line in lines}
+    assert list(told)[1:5] == ["weights", "optimizer", "gradients", "the rest at the peak"]
+    assert told["weights"] == ["8.0", "GiB"]
+    assert told["the rest at the peak"] == ["1.5", "GiB"]
+    assert told["tensors"] == ["10.0", "GiB", "9.0", "GiB"]
 
 
 # gq estimate

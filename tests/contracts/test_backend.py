@@ -15,7 +15,7 @@ from gpuqueue.backends.local import LocalBackend
 from gpuqueue.core.readings import ProbeState
 from gpuqueue.engine.ports import Backend
 from gpuqueue.wire.errors import ErrorCode, GpuqueueError
-from gpuqueue.wire.jobs import TorchPeak
+from gpuqueue.wire.jobs import TensorParts, TorchPeak
 from gpuqueue.wire.procfs import lives
 from gpuqueue.wire.rundir import CLAIM, REPORT, SPEC, USER_DIR
 from tests.shim.harness import (
@@ -98,6 +98,7 @@ def test_life_of_an_attempt(backend: LocalBackend, tmp_path: Path) -> None:
     assert backend.probe(1, 1) == probe
 
 
+PARTS_TEXT = '{"weights_mib": 8000, "gradients_mib": 0, "optimizer_mib": 500}'
 REPORT_TEXT = '{"torch": {"peak_allocated_mib": 9000, "peak_reserved_mib": 10000, "context_mib": 400}}'
 
 
@@ -110,6 +111,9 @@ def test_what_a_helper_in_the_job_reports_of_torch_is_read(backend: LocalBackend
     assert backend.torch_peak(1, 1) == TorchPeak(allocated_mib=9000, reserved_mib=10000, context_mib=400)
     report.write_text(REPORT_TEXT.replace(', "context_mib": 400', ""))
     assert backend.torch_peak(1, 1) == TorchPeak(allocated_mib=9000, reserved_mib=10000)
+    report.write_text(REPORT_TEXT.replace("400", f'400, "parts": {PARTS_TEXT}'))
+    parts = TensorParts(weights_mib=8000, gradients_mib=0, optimizer_mib=500)
+    assert backend.torch_peak(1, 1) == TorchPeak(allocated_mib=9000, reserved_mib=10000, context_mib=400, parts=parts)
 
 
 @pytest.mark.parametrize(
@@ -127,10 +131,13 @@ def test_what_a_helper_in_the_job_reports_of_torch_is_read(backend: LocalBackend
         REPORT_TEXT.replace("9000", "9" * 4000),
         REPORT_TEXT.replace("400", "99999999999"),
         REPORT_TEXT + " " * 20_000,
+        REPORT_TEXT.replace("400", '400, "parts": []'),
+        REPORT_TEXT.replace("400", '400, "parts": {"weights_mib": 1}'),
+        REPORT_TEXT.replace("400", f'400, "parts": {PARTS_TEXT.replace("500", "-500")}'),
         "[" * 10_000,
         "\udcff",
     ],
-    ids=range(14),
+    ids=range(17),
 )
 def test_a_report_that_cannot_be_believed_is_no_report(tmp_path: Path, text: str) -> None:
     user = tmp_path / "state" / "runs" / "1.1" / USER_DIR

@@ -26,6 +26,26 @@ class cuda:
     def max_memory_allocated(device): return (100 + device) * 1024 * 1024
     @staticmethod
     def max_memory_reserved(device): return 200 * 1024 * 1024 + 1
+class Tensor:
+    device, grad = type("Device", (), {"type": "cuda"}), None
+    def __init__(self, mib): self.mib = mib
+    def data_ptr(self): return id(self)
+    def numel(self): return self.mib * 1024 * 1024
+    def element_size(self): return 1
+class nn:
+    class Parameter(Tensor): pass
+def is_tensor(value): return isinstance(value, Tensor)
+frozen = nn.Parameter(2)
+class optim:
+    class optimizer:
+        hooks, param_groups = [], [{"params": [nn.Parameter(1)]}]
+        state = {0: {"exp_avg": Tensor(2), "step": 1}}
+        @classmethod
+        def register_optimizer_step_post_hook(cls, hook): cls.hooks.append(hook)
+        @classmethod
+        def step(cls):
+            for hook in cls.hooks: hook(cls, (), {})
+optim.optimizer.param_groups[0]["params"][0].grad = Tensor(1)
 """
 TENSORFLOW = """
 import sys, types
