@@ -117,9 +117,8 @@ def _cap_devices(torch: Any, cap_mib: int) -> None:
 def watch_steps(torch: Any, parts: dict[str, int], kind: str = "cuda") -> None:
     """Counts into `parts`, after the first optimizer steps, the bytes on devices of that kind of all parameters, and of
     the gradients and states of the optimizer that has most. A PyTorch without such a hook is not asked."""
-    register = getattr(
-        getattr(getattr(torch, "optim", None), "optimizer", None), "register_optimizer_step_post_hook", None
-    )
+    # torch.optim takes the module's name out of its own namespace.
+    register = getattr(sys.modules.get("torch.optim.optimizer"), "register_optimizer_step_post_hook", None)
     left = STEPS_LOOKED_AT
 
     def look(optimizer: Any, _args: Any, _options: Any) -> None:

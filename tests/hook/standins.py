@@ -1,7 +1,7 @@
 """Stand-ins for the frameworks: they write down what they are asked, in the real ones' order of events."""
 
 TORCH = """
-import contextlib
+import contextlib, sys
 __version__ = "2.13.0+standin"
 class cuda:
     queued, capped, current, ready = [], {}, 0, False
@@ -36,16 +36,16 @@ class nn:
     class Parameter(Tensor): pass
 def is_tensor(value): return isinstance(value, Tensor)
 frozen = nn.Parameter(2)
-class optim:
-    class optimizer:
-        hooks, param_groups = [], [{"params": [nn.Parameter(1)]}]
-        state = {0: {"exp_avg": Tensor(2), "step": 1}}
-        @classmethod
-        def register_optimizer_step_post_hook(cls, hook): cls.hooks.append(hook)
-        @classmethod
-        def step(cls):
-            for hook in cls.hooks: hook(cls, (), {})
-optim.optimizer.param_groups[0]["params"][0].grad = Tensor(1)
+class optimizer:
+    hooks, param_groups = [], [{"params": [nn.Parameter(1)]}]
+    state = {0: {"exp_avg": Tensor(2), "step": 1}}
+    @classmethod
+    def register_optimizer_step_post_hook(cls, hook): cls.hooks.append(hook)
+    @classmethod
+    def step(cls):
+        for hook in cls.hooks: hook(cls, (), {})
+optimizer.param_groups[0]["params"][0].grad = Tensor(1)
+sys.modules["torch.optim.optimizer"] = optimizer
 """
 TENSORFLOW = """
 import sys, types

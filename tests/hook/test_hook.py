@@ -176,7 +176,7 @@ def test_the_report_has_the_peaks_of_the_fullest_card_and_of_all_processes(job: 
 def test_the_report_has_the_parts_that_stay_from_step_to_step(job: Job, tmp_path: Path) -> None:
     report = tmp_path / "report.json"
     parts = {"weights_mib": 3, "gradients_mib": 1, "optimizer_mib": 2}
-    steps = "import torch; torch.cuda.init(); torch.optim.optimizer.step(); torch.optim.optimizer.step()"
+    steps = "import torch; torch.cuda.init(); torch.optimizer.step(); torch.optimizer.step()"
     assert job(steps, GQ_REPORT=str(report)) == Ran(0, "", "")
     assert json.loads(report.read_text())["torch"]["parts"] == parts
     assert job("import torch; torch.cuda.init()", GQ_REPORT=str(report)) == Ran(0, "", "")  # a process without steps
@@ -184,7 +184,7 @@ def test_the_report_has_the_parts_that_stay_from_step_to_step(job: Job, tmp_path
 
 
 def test_a_count_that_fails_is_said_once_and_the_step_stands(job: Job, tmp_path: Path) -> None:
-    steps = "import torch; torch.cuda.init(); one = torch.optim.optimizer; one.state = 7; one.step(); one.step()"
+    steps = "import torch; torch.cuda.init(); one = torch.optimizer; one.state = 7; one.step(); one.step()"
     ran = job(f"{steps}; print('went on')", GQ_REPORT=str(tmp_path / "report.json"))
     assert (ran.status, ran.out) == (0, "went on")
     assert ran.err.count("PyTorch's tensors are not counted") == 1
