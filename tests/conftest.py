@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,14 @@ def open_path() -> Iterator[Path]:
     directory.chmod(0o755)
     yield directory
     shutil.rmtree(directory, ignore_errors=True)
+
+
+def pytest_configure() -> None:
+    """A shell starts what runs in its background with these ignored, and whoever ignores a signal hands that on:
+    neither gq nor a job could be interrupted."""
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 def pytest_xdist_auto_num_workers() -> int:

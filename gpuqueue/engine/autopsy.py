@@ -32,9 +32,14 @@ class Autopsy:
     needed_mib: int | None = None
 
     @property
+    def likely(self) -> bool:
+        """Whether there is a finding that is more than a guess."""
+        return self.diagnosis is not None and self.diagnosis.confidence != Confidence.low
+
+    @property
     def headline(self) -> str:
-        """A few words for people; "" where it would be a mere guess."""
-        if self.diagnosis is None or self.diagnosis.confidence == Confidence.low:
+        """A few words for people; "" where it would be a mere guess, or say no more than the exit status does."""
+        if self.diagnosis is None or not self.likely or self.diagnosis.cause in (Cause.signal, Cause.program_error):
             return ""
         words = self.diagnosis.cause.replace("_", " ")
         return words if self.diagnosis.confidence == Confidence.high else f"probably {words}"

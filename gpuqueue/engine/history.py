@@ -32,7 +32,7 @@ def keep(
         peak_mib=attempt.peak_mib,
         ran_s=max(0, engine.clock.second - attempt.started_at),
         state=_state(job, finish, probe),
-        cause=autopsy.diagnosis.cause if autopsy.headline and autopsy.diagnosis else None,
+        cause=autopsy.diagnosis.cause if autopsy.likely and autopsy.diagnosis else None,
         ended_unix=ended_unix,
     )
     engine.store.add_run(run)

@@ -144,7 +144,7 @@ def test_ended_jobs(make_node: Callable[..., Node]) -> None:
         (done, r"succeeded \S+ ago: finished"),
         (seven, rf"{failed}exited with status 7"),
         (crashed, rf"{failed}killed by SIGSEGV, not by gpuqueue"),
-        (missing, rf"{failed}exited with status 1; not retried: .*nothing_of_that_name.*"),
+        (missing, rf"{failed}exited with status 1: missing module; not retried: .*nothing_of_that_name.*"),
         (broken, rf"{stopped}failed 2 times in a row without a newer checkpoint; last: exited with status 5"),
         (long, rf"{stopped}ran \S+, its time limit is 2s"),
         (idle, rf"{stopped}idle for \S+: GPU 0\.0 %, \S+ CPU cores, .* of I/O on average; limit 6s"),
@@ -164,5 +164,5 @@ def test_a_job_whose_end_nobody_saw(node: Node) -> None:
     node.start()
     # Kernels from 6.15 keep the status for whoever holds a pidfd; on others it is lost, and said to be lost.
     lost = "its exit status is lost: nobody who watched it lived to note it"
-    check(node, (job, rf"failed \S+ ago: (?:{lost}|killed by SIGKILL, not by gpuqueue)"))
+    check(node, (job, rf"failed \S+ ago: (?:{lost}|killed by SIGKILL, not by gpuqueue: probably host out of memory)"))
     assert node.wait(job) in (125, 128 + signal.SIGKILL)
