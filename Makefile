@@ -29,13 +29,13 @@ demo: $(READY)
 	$(BIN)/gq demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not ml and not crash and not fuzz"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not ml and not crash and not fuzz"
 
 again: $(READY)
 	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none -m "not ml and not crash and not fuzz"
 
 fast: $(READY)
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not ml and not crash and not fuzz and not e2e and not root"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not ml and not crash and not fuzz and not e2e and not root"
 
 check: lint fast
 
