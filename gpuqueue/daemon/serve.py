@@ -89,10 +89,15 @@ def build_engine(settings: Settings, store: Store, cards: Cards) -> Engine:
         identify=identify,
         boot_id=Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
         daemon_uid=os.geteuid(),
-        clock=EngineClock(second=store.engine_second()),
+        clock=_clock(store),
         activity=ActivityBook(window_s=max(windows)),
         contexts_mib=context.kept(settings.state_dir),
     )
+
+
+def _clock(store: Store) -> EngineClock:
+    """Never before what is on record: it is kept every few seconds only, and a crash must make no pause longer."""
+    return EngineClock(second=max([store.engine_second(), *(job.state_since for job in store.open_jobs())]))
 
 
 async def _serve(engine: Engine, server_socket: socket.socket) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from gpuqueue.wire.units import parse_seconds
 from tests.e2e.node import Node
 
 pytestmark = pytest.mark.e2e
@@ -41,3 +42,20 @@ def test_a_crash_at_start_backs_off_frees_its_vram_and_ends_at_the_limit(make_no
     assert (ended["state"], ended["attempt"], ended["restarts"], ended["exit_code"]) == ("stopped", 4, 3, 3)
     assert "no data here" in node.logs(job)
     assert node.card()["free_to_claim_mib"] == 32607
+
+
+def test_a_pause_is_no_longer_for_a_daemon_that_died_in_it(make_node: Callable[..., Node]) -> None:
+    """The clock is written down every ten seconds: what came after that is known by the records that bear its time."""
+    node = make_node(config=CONFIG.replace('backoff_base = "2s"', 'backoff_base = "5m"')).start()
+    assert node.wait(node.submit("--vram", "1G", "--", "sleep", "5")) == 0  # some seconds have passed
+    job = node.submit("--vram", "1G", "--", "false")
+    node.until_state(job, "backoff")
+    before_s = pause_s(node, job)
+    node.restart()
+    assert pause_s(node, job) <= before_s
+
+
+def pause_s(node: Node, job: int) -> int:
+    said = re.search(r"next try in (\S+)", node.job(job)["reason"])
+    assert said is not None
+    return parse_seconds(said[1])
