@@ -56,9 +56,10 @@ def print_estimate(
     click.echo(f"  peak in: {found.phase}; torch's own peak {format_mib(found.torch_peak_mib)}")
     click.echo(f"needed       {format_mib(found.needed_mib):>10}   the least it can run in")
     click.echo(f"will occupy  {format_mib(found.occupied_mib):>10}   most likely {low} to {high}")
-    click.echo(f"claim        {_claim(found.occupied_high_mib):>10}   covers what is likely; `gq probe` measures it")
     if calibration:
         click.echo(here.calibration_line(calibration, found.occupied_mib))
+    likely_mib = found.occupied_high_mib * (calibration.permille if calibration else 1000) // 1000
+    click.echo(f"claim        {_claim(likely_mib):>10}   covers what is likely; `gq probe` measures it")
     for name, _, said in verdicts:
         click.echo(f"{said} the {name}" if said == FITS else f"{said}: {name}")
     for change in changes:
