@@ -78,7 +78,7 @@ SENTENCES: dict[ReasonCode, str] = {
     ReasonCode.BEHIND: "behind job {head} of {head_account}, which needs {head_need_mib} first: {holders}",
     ReasonCode.BACKOFF: "{last}; next try in {wait_s} (failures in a row: {failures})",
     ReasonCode.HOLD: "on hold by {actor}",
-    ReasonCode.CHECKPOINTS: "job {writer} of {writer_account} saves into the same checkpoint directory, {directory}: starts when that job has ended",
+    ReasonCode.CHECKPOINTS: "job {writer} of {writer_account} saves into the same checkpoint directory: starts when that job has ended",
     ReasonCode.DRAINED: "card {card} is drained: {why}",
     ReasonCode.NO_CARD_MATCHES: "no card matches {wanted}",
     ReasonCode.TENANTS: "card {card} already has {tenants} tenants, the most the admin allows: {holders}",

@@ -37,9 +37,4 @@ class Writers:
         writer = self.by_directory.get(job.ask.checkpoint_dir or "")
         if writer is None or writer.id == job.id:
             return None
-        fields: dict[str, str | int] = {
-            "writer": writer.id,
-            "writer_account": writer.account,
-            "directory": job.ask.checkpoint_dir or "",
-        }
-        return Reason(ReasonCode.CHECKPOINTS, fields)
+        return Reason(ReasonCode.CHECKPOINTS, {"writer": writer.id, "writer_account": writer.account})
