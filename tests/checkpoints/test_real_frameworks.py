@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -348,3 +349,46 @@ def test_keras_and_hdf5(tmp_path: Path) -> None:
         with h5py.File(tmp_path / f"model-{step}.weights.h5", "w") as file:
             file.create_dataset("w", data=[1.0] * 500)
     damage_everything(tmp_path, tmp_path / "model-10.weights.h5", tmp_path / "model-9.weights.h5", seed=9)
+
+
+def test_ultralytics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that ended strips `last.pt` and `best.pt` of their optimizer: only `epoch<N>.pt` can be resumed."""
+    monkeypatch.setenv("YOLO_OFFLINE", "1")
+    ultralytics = pytest.importorskip("ultralytics", reason="ultralytics is not installed (it needs torchvision)")
+    cv2 = pytest.importorskip("cv2", reason="OpenCV is not installed, ultralytics needs it")
+    numpy = pytest.importorskip("numpy")
+    for folder in ("images", "labels"):
+        (tmp_path / folder).mkdir()
+    for number in range(4):
+        cv2.imwrite(str(tmp_path / "images" / f"{number}.jpg"), numpy.full((32, 32, 3), number, numpy.uint8))
+        (tmp_path / "labels" / f"{number}.txt").write_text("0 0.5 0.5 0.4 0.4\n")
+    data = tmp_path / "data.yaml"
+    data.write_text(f"path: {tmp_path}\ntrain: images\nval: images\nnames: {{0: thing}}\n")
+
+    def train(name: str, epochs: int, stop_at: int | None = None) -> Path:
+        model = ultralytics.YOLO("yolov8n.yaml")
+
+        def stop(trainer: Any) -> None:
+            if trainer.epoch == stop_at:
+                raise KeyboardInterrupt
+
+        model.add_callback("on_model_save", stop)
+        with suppress(KeyboardInterrupt):
+            model.train(
+                data=str(data), epochs=epochs, imgsz=32, batch=4, device="cpu", project=str(tmp_path / "runs"),
+                name=name, save_period=1, plots=False, verbose=False, workers=0, val=False,
+            )  # fmt: skip
+        return tmp_path / "runs" / name / "weights"
+
+    ended = train("ended", 3)
+    assert picked(ended.parent) == str(ended / "epoch2.pt")
+    whole = (ended / "epoch2.pt").read_bytes()
+    for length in (0, 1000, len(whole) // 2, len(whole) - 1):
+        (ended / "epoch2.pt").write_bytes(whole[:length])
+        assert picked(ended.parent) == str(ended / "epoch1.pt"), length
+    killed = train("killed", 100, stop_at=1)
+    assert picked(killed.parent) in (str(killed / "last.pt"), str(killed / "best.pt"), str(killed / "epoch1.pt"))
+    for name in ("last.pt", "best.pt", "epoch1.pt"):
+        if (killed / name).exists():
+            (killed / name).write_bytes((killed / name).read_bytes()[:-100])
+    assert picked(killed.parent) == str(killed / "epoch0.pt")
