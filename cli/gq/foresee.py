@@ -51,9 +51,10 @@ def _foreseen(found: "Command") -> Foreseen:
     if found.model is None or found.reading is None:
         return Foreseen(_name(found.model))
     from gpuqueue.estimate.estimate import estimate
+    from gq import here
     from gq.estimate import run_of
 
-    run = run_of(found.model, found.reading.fields)
+    run = run_of(found.model, here.measured_context() | found.reading.fields)
     told = estimate(run)
     if not 0 < told.occupied_mib <= MAX_VRAM_MIB:
         return Foreseen(_name(run.shape.name))
