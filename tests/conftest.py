@@ -28,6 +28,7 @@ def pytest_configure() -> None:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """Two a core for `-n auto`, since the end-to-end tests mostly wait; on a large machine eight are enough."""
     cores = len(os.sched_getaffinity(0))

@@ -107,8 +107,9 @@ def status_clues(lines: tuple[str, ...], evidence: Evidence) -> list[Clue]:
         total = evidence.host_mem_total_mib
         fields = {"total": f" ({gib(total)} in all)" if total else ""}
         return [Clue(_BY_SIGNAL.get(number, _OTHER_SIGNAL), end, f"ended by {_signal_name(number)}", fields)]
-    if evidence.exit_status == NOT_FOUND and lines and (refused := _REFUSED.match(lines[-1])):
-        return [Clue(program.NOT_ON_PATH, end - 1, lines[-1], refused.groupdict())]
+    last = max((number for number, line in enumerate(lines) if line), default=None)
+    if evidence.exit_status == NOT_FOUND and last is not None and (refused := _REFUSED.match(lines[last])):
+        return [Clue(program.NOT_ON_PATH, last, lines[last], refused.groupdict())]
     row = _BY_STATUS.get(evidence.exit_status or 0)
     return [Clue(row, end, f"exit status {evidence.exit_status}")] if row else []
 

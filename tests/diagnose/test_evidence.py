@@ -172,7 +172,7 @@ class TestStatus:
         assert diagnose(Evidence(text, exit_status=1)).confidence is Confidence.medium
 
     def test_a_shell_that_was_refused_a_directory_of_the_path_means_the_same(self) -> None:
-        text = "/run/train.sh: 2: python9.9: Permission denied"
+        text = "/run/train.sh: 2: python9.9: Permission denied\n"
         assert diagnose(Evidence(text, exit_status=127)).confidence is Confidence.high
         assert diagnose(Evidence(text, exit_status=127)).cause is Cause.missing_module
         assert diagnose(Evidence(text, exit_status=2)).confidence is Confidence.low
