@@ -71,7 +71,9 @@ def _choice(*names: str) -> click.Choice[str]:
     type=Between(0, 1),
     help="vLLM: its share of the card.",
 )
-@click.option("--context", "context_mib", type=Size(), help="CUDA context, kernels included [as gpuqueued init measured].")
+@click.option(
+    "--context", "context_mib", type=Size(), help="CUDA context, kernels included [as gpuqueued init measured]."
+)
 @click.option("--card", "cards", type=Size(), multiple=True, help="A card's memory, as 32607M or 24G; may be repeated.")
 @click.option("--quota", type=Size(), help="Your quota.")
 @click.option("--explain", is_flag=True, help="Formula and source of every line.")

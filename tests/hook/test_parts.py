@@ -96,7 +96,9 @@ torch.optim.SGD([master], lr=0.1, momentum=0.9).step()
 def test_a_quantised_weight_counts_with_its_scales_and_a_sparse_gradient_as_stored() -> None:
     text = """
 class QuantState:
-    def __init__(self, *sizes): self.absmax, self.state2 = torch.zeros(sizes[0]), QuantState(*sizes[1:]) if sizes[1:] else None
+    def __init__(self, *sizes):
+        self.absmax = torch.zeros(sizes[0])
+        self.state2 = QuantState(*sizes[1:]) if sizes[1:] else None
 class Params4bit(torch.nn.Parameter): pass
 base = torch.nn.Module()
 base.weight = Params4bit(torch.zeros(1 << 20, dtype=torch.uint8), requires_grad=False)
@@ -147,7 +149,7 @@ def after_three_steps(start):
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     return model.weight.detach(), breaks
-torch.optim.optimizer._global_optimizer_post_hooks.clear()
+sys.modules["torch.optim.optimizer"]._global_optimizer_post_hooks.clear()
 without, breaks = after_three_steps(lambda: None)
 watched, watched_breaks = after_three_steps(watch.start)
 assert torch.equal(without, watched)
