@@ -12,7 +12,7 @@ ROWS = 6
 MOST_CELLS = 100
 LABEL = 9  # `22.0 GiB`
 EIGHTHS = " ▁▂▃▄▅▆▇█"
-KINDS = ("weights", "optimizer", "gradients", "the rest at the peak")  # of tensors, where somebody counted them
+KINDS = ("frozen weights", "trained weights", "gradients", "optimizer", "activations, rest")  # of TensorParts, in order
 PARTS = ("tensors", "allocator's cache", "context, libraries", "in all")
 
 Sizes = dict[str, int | None]  # of KINDS and PARTS
@@ -72,7 +72,8 @@ def estimate_lines(estimate: "Estimated | None", attempt: "AttemptView", on: Scr
         return []
     columns = [Column("AT ITS PEAK"), *(Column(name, right=True) for name in ("ESTIMATED", "TORCH", "CARD"))]
     sides = (_estimated(estimate), _reported(attempt), _measured(attempt))
-    names = [*(f"  {kind}" for kind in KINDS if any(kind in side for side in sides)), *PARTS]
+    counted = attempt.torch is not None and attempt.torch.parts is not None
+    names = [*(f"  {kind}" for kind in KINDS if counted), *PARTS]
     rows: list[list[Cell | str]] = [[name, *(_size(side.get(name.strip())) for side in sides)] for name in names]
     return table(columns, rows, on)
 
@@ -82,17 +83,11 @@ def _size(mib: int | None) -> str:
 
 
 def _tensors(peak_mib: int, parts: "TensorParts | None") -> Sizes:
-    """torch's peak, and what it consists of. Gradients may be gone at the peak (most trainers free them before the next
-    forward pass), so they are shown apart, and the rest is activations, logits and those that are there."""
+    """torch's peak, and what it consists of where somebody counted that."""
     if parts is None:
         return {"tensors": peak_mib}
-    return {
-        "tensors": peak_mib,
-        "weights": parts.weights_mib,
-        "optimizer": parts.optimizer_mib,
-        "gradients": parts.gradients_mib,
-        "the rest at the peak": max(0, peak_mib - parts.weights_mib - parts.optimizer_mib),
-    }
+    kinds = (parts.frozen_mib, parts.trained_mib, parts.gradients_mib, parts.optimizer_mib, parts.rest_mib)
+    return {"tensors": peak_mib, **dict(zip(KINDS, kinds, strict=True))}
 
 
 def _estimated(estimate: "Estimated | None") -> Sizes:

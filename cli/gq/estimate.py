@@ -71,7 +71,9 @@ def _choice(*names: str) -> click.Choice[str]:
     type=Between(0, 1),
     help="vLLM: its share of the card.",
 )
-@click.option("--context", "context_mib", type=Size(), help="CUDA context [what gpuqueued init measured].")
+@click.option(
+    "--context", "context_mib", type=Size(), help="CUDA context, kernels included [as gpuqueued init measured]."
+)
 @click.option("--card", "cards", type=Size(), multiple=True, help="A card's memory, as 32607M or 24G; may be repeated.")
 @click.option("--quota", type=Size(), help="Your quota.")
 @click.option("--explain", is_flag=True, help="Formula and source of every line.")
@@ -94,7 +96,7 @@ def command(
     node = here.node()
     if node is not None:
         cards, quota = cards or node.cards_mib, quota or node.quota_mib
-        options["context_mib"] = options["context_mib"] or node.context_mib
+    options |= _context(options["context_mib"], node)
     from gq.estimate_page import print_budget, print_estimate
 
     try:
@@ -107,6 +109,13 @@ def command(
         print_estimate(run, reading, cards, quota, calibration, explain, as_json)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
+
+
+def _context(given_mib: int | None, node: here.Node | None) -> dict[str, Any]:
+    """The fields of a Run that tell of the CUDA context."""
+    if given_mib is not None:
+        return {"context_mib": given_mib, "context_source": "given"}
+    return here.context(node.context_mib if node is not None else None)
 
 
 def _read(source: str) -> Reading:

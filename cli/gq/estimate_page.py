@@ -51,7 +51,11 @@ def print_estimate(
     click.echo(f"{run.shape.name}, {run.shape.params / 1e9:.2f} B parameters, {run.method} in {run.weights}")
     for component in found.components:
         line = f"  {component.name:18} {component.bytes / (1 << 30):>9.2f} GiB"
-        click.echo(f"{line}   {component.formula}  [{component.source}]" if explain else line)
+        told = (
+            wrapped(f"{component.formula}  [{component.source}]", screen().width - len(line) - 3) if explain else [""]
+        )
+        for number, text in enumerate(told):
+            click.echo(f"{line if number == 0 else ' ' * len(line)}   {text}".rstrip())
     low, high = format_mib(found.occupied_low_mib), format_mib(found.occupied_high_mib)
     click.echo(f"  peak in: {found.phase}; torch's own peak {format_mib(found.torch_peak_mib)}")
     click.echo(f"needed       {format_mib(found.needed_mib):>10}   the least it can run in")

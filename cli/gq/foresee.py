@@ -8,9 +8,7 @@ from gpuqueue.wire.jobs import Estimated, TensorParts
 from gpuqueue.wire.units import MAX_VRAM_MIB
 
 if TYPE_CHECKING:
-    from gpuqueue.estimate.estimate import Estimate
     from gpuqueue.estimate.read_command import Command
-    from gpuqueue.estimate.run import Run
 
 HINTS = ("model", ".py", ".yaml", ".yml")  # without one of these nothing can be read, and nothing is imported
 MAX_NAME = 200
@@ -51,9 +49,11 @@ def _foreseen(found: "Command") -> Foreseen:
     if found.model is None or found.reading is None:
         return Foreseen(_name(found.model))
     from gpuqueue.estimate.estimate import estimate
+    from gpuqueue.estimate.parts import parts
+    from gq import here
     from gq.estimate import run_of
 
-    run = run_of(found.model, found.reading.fields)
+    run = run_of(found.model, here.measured_context() | found.reading.fields)
     told = estimate(run)
     if not 0 < told.occupied_mib <= MAX_VRAM_MIB:
         return Foreseen(_name(run.shape.name))
@@ -61,18 +61,9 @@ def _foreseen(found: "Command") -> Foreseen:
         occupied_mib=told.occupied_mib,
         torch_peak_mib=told.torch_peak_mib,
         context_mib=run.context_mib,
-        parts=_parts(run, told) if run.trains else None,
+        parts=TensorParts(**parts(run, told)._asdict()) if run.trains else None,
     )
     return Foreseen(_name(run.shape.name), estimated)
-
-
-def _parts(run: "Run", told: "Estimate") -> TensorParts:
-    from gpuqueue.estimate.states import state_bytes
-
-    said = {component.name: component.bytes for component in told.components}
-    sizes = (said["weights"] + said.get("adapters", 0), state_bytes(run).gradients, said.get("optimizer", 0))
-    weights, gradients, optimizer = (-(-int(size) // (1 << 20)) for size in sizes)
-    return TensorParts(weights_mib=weights, gradients_mib=gradients, optimizer_mib=optimizer)
 
 
 def _name(model: str | None) -> str | None:

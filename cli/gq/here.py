@@ -8,7 +8,7 @@ from gpuqueue.wire.errors import GpuqueueError
 from gpuqueue.wire.units import format_mib
 
 if TYPE_CHECKING:
-    from gpuqueue.wire.jobs import CalibrationView
+    from gpuqueue.wire.jobs import CalibrationView, NodeView
 
 ANSWER_WITHIN_S = 1.0
 
@@ -16,7 +16,7 @@ ANSWER_WITHIN_S = 1.0
 class Node(NamedTuple):
     cards_mib: tuple[int, ...]
     quota_mib: int | None  # of the user's train jobs
-    context_mib: int | None  # of a CUDA context, measured on every card; the largest
+    context_mib: int | None  # of a bare CUDA context, where it was measured on every card; the largest
 
 
 def node() -> Node | None:
@@ -25,12 +25,35 @@ def node() -> Node | None:
     if found is None:
         return None
     quotas = _ask("/v1/quotas")  # the asker's own comes first
-    contexts = [card.context_mib for card in found.cards]
     return Node(
         tuple(card.capacity_mib for card in found.cards),
         quotas[0].train_mib if quotas else None,
-        max(contexts) if contexts and None not in contexts else None,
+        _context_mib(found),
     )
+
+
+def measured_context() -> dict[str, Any]:
+    """`context` of this node; empty where no daemon answers or says so, and where nothing was measured."""
+    found = _ask("/v1/node")
+    try:
+        return context(_context_mib(found) if found is not None else None)
+    except GpuqueueError:  # a daemon of another release
+        return {}
+
+
+def _context_mib(found: "NodeView") -> int | None:
+    contexts = [card.context_mib for card in found.cards]
+    return max((mib for mib in contexts if mib is not None), default=None) if None not in contexts else None
+
+
+def context(measured_mib: int | None) -> dict[str, Any]:
+    """The fields of a Run on a node where a bare context takes that much: what a framework's kernels add was not
+    measured, and stays the published figure. Empty where nothing was measured."""
+    from gpuqueue.estimate.allocator import KERNELS_MIB
+
+    if measured_mib is None:
+        return {}
+    return {"context_mib": measured_mib + KERNELS_MIB, "context_source": "measured"}
 
 
 def calibration(model: str) -> "CalibrationView | None":

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 PAGE = 1000  # rows of one answer
 SHOWN = 30
+TORCH = ("torch_allocated_mib", "torch_reserved_mib", "torch_context_mib")
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet would run
 
 
@@ -96,14 +97,26 @@ def _print_csv(runs: "list[RunView]") -> None:
     import csv
     from dataclasses import fields
 
-    from gpuqueue.wire.jobs import RunView
+    from gpuqueue.wire.jobs import RunView, TensorParts
 
     names = ["class" if field.name == "job_class" else field.name for field in fields(RunView)]
+    names = [name for name in names if name not in ("estimate_parts", "torch")]
+    parts = [field.name for field in fields(TensorParts)]
     sys.stdout.reconfigure(newline="")  # type: ignore[union-attr]
     writer = csv.writer(sys.stdout)
-    writer.writerow(names)
+    writer.writerow([*names, *(f"estimate_{part}" for part in parts), *TORCH, *(f"torch_{part}" for part in parts)])
     for run in runs:
-        writer.writerow([_cell(getattr(run, name)) for name in names])
+        row = [_cell(getattr(run, name)) for name in names]
+        torch = run.torch
+        row += [_field(run.estimate_parts, part) for part in parts]
+        row += [_field(torch, name.removeprefix("torch_")) for name in TORCH]
+        row += [_field(torch.parts if torch else None, part) for part in parts]
+        writer.writerow(row)
+
+
+def _field(record: Any, name: str) -> Any:
+    """Empty where the record is not there."""
+    return getattr(record, name) if record else None
 
 
 def _cell(value: Any) -> Any:

@@ -3,6 +3,7 @@ range are shown as what was reported, everything else is as good as nothing."""
 
 import json
 import os
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,7 @@ MAX_BYTES = 16 * 1024
 
 def torch_peak(run_dir: Path) -> TorchPeak | None:
     """The `torch` part of report.json: {"torch": {"peak_allocated_mib": …, "peak_reserved_mib": …, "context_mib": …,
-    "parts": {"weights_mib": …, "gradients_mib": …, "optimizer_mib": …}}}, the last two optional. None where it is
-    missing, or is no such report."""
+    "parts": the fields of TensorParts}}, the last two optional. None where it is missing, or is no such report."""
     try:
         descriptor = open_owned(run_dir, REPORT)
     except (OSError, GpuqueueError):
@@ -39,10 +39,10 @@ def torch_peak(run_dir: Path) -> TorchPeak | None:
 
 
 def _parts(said: Any) -> TensorParts | None:
-    """Raises KeyError, TypeError or AttributeError for what is neither nothing nor all three."""
+    """Raises KeyError or TypeError for what is neither nothing nor all of them."""
     if said is None:
         return None
-    sizes = {name: said[name] for name in ("weights_mib", "gradients_mib", "optimizer_mib")}
+    sizes = {field.name: said[field.name] for field in fields(TensorParts)}
     if not all(_is_size(size) for size in sizes.values()):
         raise TypeError("a part is not a size")
     return TensorParts(**sizes)

@@ -11,6 +11,7 @@ from gpuqueue.wire.units import format_mib, format_seconds
 
 RECENT = 10  # runs of the same work that count: programs change
 STEADY_S = 300  # a run that was stopped counts if it ran that long: its peak is then behind it
+SHORT_S = 30  # a run without a peak that ran no longer may have ended between two samples
 MARGIN_MIB, MARGIN_PERCENT = 512, 10  # above a measured peak
 ESTIMATE_MARGIN_PERCENT = 20  # above an estimate: 19 of 20 are not further off
 STEP_MIB = 256
@@ -160,6 +161,8 @@ def told_nothing(work: Work, runs: Sequence[PastRun]) -> str | None:
     same = _newest(work, runs)
     if same is None or same.cause in OUT_OF_MEMORY or _steady(same):
         return None
+    if not same.peak_mib and same.ran_s < SHORT_S:
+        return f"its newest run, job {same.job_id}, was too short to be measured: {format_seconds(same.ran_s)}"
     if not same.peak_mib:
         return f"its newest run, job {same.job_id}, held no VRAM that was measured"
     return f"its newest run, job {same.job_id}, {same.state} after {format_seconds(same.ran_s)}: too early to tell"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from gpuqueue.wire.jobs import SubmitRequest
+from gpuqueue.wire.jobs import SubmitRequest, TensorParts, TorchPeak
 from gpuqueue.wire.states import JobClass, RunState
 
 _SIZE = re.compile(r"(\d+x)?\d+(\.\d+)?[bm]")  # 7b, 0.5b, 8x7b, 560m
@@ -47,6 +47,8 @@ class PastRun:
     state: RunState
     cause: str | None  # of a failure, in the words of `gq diagnose`
     ended_unix: int
+    estimate_parts: TensorParts | None = None
+    torch: TorchPeak | None = None  # as a helper inside the job reported it
 
 
 def work_of(request: SubmitRequest) -> Work:

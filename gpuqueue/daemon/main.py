@@ -4,7 +4,7 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -13,6 +13,9 @@ from gpuqueue.config.settings import Settings
 from gpuqueue.version import __version__
 from gpuqueue.wire.errors import ErrorCode, GpuqueueError
 from gpuqueue.wire.units import format_mib, parse_mib
+
+if TYPE_CHECKING:
+    from gpuqueue.gpu.nvml import NvmlCards
 
 SYSTEM_CONFIG = Path("/etc/gpuqueue/config.toml")
 
@@ -79,12 +82,19 @@ def check_config(file: Path) -> None:
 @main.command("init")
 @click.option("--config", "config", type=click.Path(path_type=Path), help="TOML file [/etc/gpuqueue/config.toml]")
 @click.option("--state-dir", type=click.Path(path_type=Path), help="where the queue is kept")
-def init(config: Path | None, state_dir: Path | None) -> None:
+@click.option(
+    "--wait",
+    "wait_s",
+    type=click.IntRange(1, 3600),
+    default=30,
+    metavar="SECONDS",
+    help="how long the CUDA driver may take to make a context on a card [30]",
+)
+def init(config: Path | None, state_dir: Path | None, wait_s: int) -> None:
     """Make the state directory and its database, say what the node has, and measure what a CUDA context takes."""
     settings = with_options(load(chosen(config)), state_dir, None, None)
 
     from gpuqueue.daemon.serve import make_state_dir
-    from gpuqueue.gpu import context
     from gpuqueue.gpu.nvml import NvmlCards
     from gpuqueue.store.open import open_store
 
@@ -96,16 +106,27 @@ def init(config: Path | None, state_dir: Path | None) -> None:
     reading = cards.read()
     for card in reading.cards:
         click.echo(f"card {card.index}: {card.name}, {format_mib(card.total_mib - card.reserved_mib)}")
-        found = context.measure(cards.read, card.uuid)
-        if found.mib is not None:
-            context.keep(directory, {card.uuid: found.mib})
-            click.echo(f"  a CUDA context takes {found.mib} MiB{f' ({found.why})' if found.why else ''}")
-        else:
-            click.echo(f"  a CUDA context could not be measured: {found.why}")
+        _measure_context(cards, card.uuid, directory, wait_s)
     cards.close()
     if reading.fault:
         click.echo(f"no card can be read: {reading.fault}")
+    if reading.fault or not reading.cards:
+        click.echo("no CUDA context is measured without a card: estimates go by the published figure")
     click.echo(f"next: gpuqueued serve{f' --config {config}' if config else ''}")
+
+
+def _measure_context(cards: "NvmlCards", uuid: str, state_dir: Path, wait_s: int) -> None:
+    """One line on it. Never fatal: an estimate has a published figure to go by."""
+    from gpuqueue.gpu import context
+
+    found = context.measure(cards.read, uuid, wait_s)
+    if found.mib is not None:
+        context.keep(state_dir, {uuid: found.mib})
+        click.echo(f"  a bare CUDA context takes {found.mib} MiB, measured ({found.how})")
+        return
+    before_mib = context.kept(state_dir).get(uuid)
+    instead = "the published figure" if before_mib is None else f"the {before_mib} MiB that were measured before"
+    click.echo(f"  no CUDA context could be measured, estimates go by {instead}: {found.how}")
 
 
 def chosen(config: Path | None) -> Path | None:

@@ -53,7 +53,7 @@ def with_claim(engine: Engine, request: SubmitRequest, ask: Ask, account: Accoun
             "give --vram 22G for the first run, or measure it with `gq probe`",
         )
     notes = [claim.why]
-    if found is None and (silent := told_nothing(work, runs)) is not None:
+    if (silent := told_nothing(work, runs)) is not None:
         notes.append(silent)
     if (dead := newest_out_of_memory(work, runs)) is not None:
         held = f" at {format_mib(dead.peak_mib)}" if dead.peak_mib else ""

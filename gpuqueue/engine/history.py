@@ -34,6 +34,8 @@ def keep(
         state=_state(job, finish, probe),
         cause=autopsy.diagnosis.cause if autopsy.likely and autopsy.diagnosis else None,
         ended_unix=ended_unix,
+        estimate_parts=request.estimate.parts if request.estimate else None,
+        torch=engine.backend.torch_peak(job.id, attempt.number),
     )
     engine.store.add_run(run)
 
@@ -72,4 +74,6 @@ def _view(run: PastRun, open_to_caller: bool) -> RunView:
         state=run.state,
         cause=run.cause,
         ended_at=run.ended_unix,
+        estimate_parts=run.estimate_parts,
+        torch=run.torch,
     )

@@ -4,6 +4,7 @@ import os
 import shlex
 import signal
 from collections.abc import Iterator
+from dataclasses import astuple
 from pathlib import Path
 
 from gpuqueue.core.admit import refusal
@@ -135,7 +136,7 @@ def _check(request: SubmitRequest) -> None:
         if not 1 <= mib <= MAX_VRAM_MIB:
             refuse(f"an estimate of {mib} MiB is not a size a card could have", "leave it out")
     parts = told.parts if told is not None else None
-    for mib in (parts.weights_mib, parts.gradients_mib, parts.optimizer_mib) if parts is not None else ():
+    for mib in astuple(parts) if parts is not None else ():
         if not 0 <= mib <= MAX_VRAM_MIB:
             refuse(f"an estimate with a part of {mib} MiB is not a size a card could have", "leave it out")
     if not 0 <= request.umask <= 0o777:

@@ -1,6 +1,6 @@
 """What an estimate takes for granted, in sentences for the person who reads it."""
 
-from gpuqueue.estimate.run import CONTEXT_MIB, Run
+from gpuqueue.estimate.run import Run
 
 TRAINERS = {
     "dpo": "DPO puts chosen and rejected through together: twice the batch (TRL: concatenated_forward)",
@@ -50,5 +50,9 @@ def _vllm(run: Run) -> list[str]:
 
 
 def _context(run: Run) -> str:
-    usual = " (the usual; gpuqueued init measures a node's own)" if run.context_mib == CONTEXT_MIB else ""
-    return f"CUDA context of {run.context_mib} MiB{usual}"
+    told = {
+        "published": "a published figure; gpuqueued init measures a node's own",
+        "measured": "measured on this node, and what PyTorch's kernels add",
+        "given": "as given",
+    }
+    return f"CUDA context of {run.context_mib} MiB ({told[run.context_source]})"

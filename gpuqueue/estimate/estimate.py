@@ -3,12 +3,12 @@
 from typing import NamedTuple
 
 from gpuqueue.estimate import assumptions
-from gpuqueue.estimate.allocator import MIB
+from gpuqueue.estimate.allocator import KERNELS_MIB, MIB
 from gpuqueue.estimate.layers import layer_bytes
 from gpuqueue.estimate.loss import logit_copies, loss_bytes
 from gpuqueue.estimate.occupancy import SOURCE as SLACK
 from gpuqueue.estimate.occupancy import Leftover, Transients, leftover
-from gpuqueue.estimate.run import CONTEXT_MIB, Run
+from gpuqueue.estimate.run import Run
 from gpuqueue.estimate.serving import kv_bytes_per_token, serving_bytes, vllm_reserved, vllm_working_set
 from gpuqueue.estimate.states import StateBytes, state_bytes
 from gpuqueue.estimate.weights import SOURCES, WeightBytes, weight_bytes
@@ -69,7 +69,7 @@ def estimate(run: Run) -> Estimate:
     cached = leftover(run, torch_peak, _transients(run, states, peak) if run.trains else Transients())
     occupied = _occupied(run, torch_peak + context, cached)
     components += (
-        Component("CUDA context", context, "measured once a node", _context_source(run)),
+        Component("CUDA context", context, *_context_told(run)),
         Component("allocator slack", occupied[1] - torch_peak - context, "blocks that the peak cannot reuse", SLACK),
     )
     low, usual, high = (_mib(value) for value in occupied)
@@ -231,7 +231,11 @@ def _workspace(run: Run) -> int:
     return threads * run.workspace_mib * MIB
 
 
-def _context_source(run: Run) -> str:
-    if run.context_mib == CONTEXT_MIB:
-        return "published figures; gpuqueued init has not measured it here"
-    return "gpuqueued init, or --context"
+def _context_told(run: Run) -> tuple[str, str]:
+    """(formula, source)"""
+    if run.context_source == "given":
+        return "as given", "--context"
+    formula = f"{run.context_mib - KERNELS_MIB} MiB + {KERNELS_MIB} MiB of kernels that PyTorch loads"
+    if run.context_source == "measured":
+        return formula, "the first measured on this node by gpuqueued init, the second a published figure"
+    return formula, "published figures: gpuqueued init has not measured this node"

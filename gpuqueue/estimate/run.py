@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from gpuqueue.estimate.allocator import BARE_CONTEXT_MIB, KERNELS_MIB
 from gpuqueue.estimate.shapes import ModelShape
 
 METHODS = ("full", "lora", "qlora", "inference", "vllm")
@@ -26,7 +27,8 @@ STACKS = ("hf", "litgpt", "torchtune")
 ADAPTERS = ("lora", "llama_adapter", "llama_adapter_v2")
 KBIT = ("none", "peft", "trl")
 CURRENT_TRANSFORMERS = (5, 0)
-CONTEXT_MIB = 450  # where no node has been measured
+CONTEXT_MIB = BARE_CONTEXT_MIB + KERNELS_MIB  # where no node has been measured
+CONTEXT_SOURCES = ("published", "measured", "given")
 
 
 class Run(NamedTuple):
@@ -85,7 +87,8 @@ class Run(NamedTuple):
     group_size: int = 128  # weights that share a scale in GPTQ and AWQ files; 0: one scale a column
     weight_bytes: int = 0  # exact, from safetensors or GGUF headers
     workspace_mib: int = 9  # cuBLAS workspace a thread: 8.125 MiB, 32 MiB on Hopper and later
-    context_mib: int = CONTEXT_MIB  # gpuqueued init measures the CUDA context on each node
+    context_mib: int = CONTEXT_MIB  # with the kernels that the framework loads into it
+    context_source: str = "published"  # measured: the bare context, by gpuqueued init on this node
     expandable_segments: bool = False
 
     def check(self) -> None:
@@ -101,6 +104,7 @@ class Run(NamedTuple):
             ("stack", STACKS),
             ("kbit", KBIT),
             ("adapter", ADAPTERS),
+            ("context_source", CONTEXT_SOURCES),
         ):
             value = getattr(self, field)
             if value not in allowed:

@@ -9,14 +9,17 @@ import os
 import select
 import subprocess
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from gpuqueue.core.readings import CardReading, NodeReading
 
-ANSWER_WITHIN_S = 30  # the first context after a boot loads the driver's modules
+ANSWER_WITHIN_S = 30.0  # the first context after a boot loads the driver's modules
+END_WITHIN_S = 5.0
+STEADY_S = 0.2  # between two readings that must agree
 FILE = "cuda_context.json"  # in the state directory: MiB by the card's UUID
 
 # Isolated and stdlib only. It holds the context until its standard input ends, with the parent at the latest.
@@ -38,15 +41,58 @@ sys.stdin.read()
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """`mib` is None where it could not be measured, and `why` says so."""
+    """`mib` is None where it could not be measured; `how` says what was read, or why there is nothing."""
 
     mib: int | None
-    why: str = ""
+    how: str
 
 
-def measure(read: Callable[[], NodeReading], uuid: str) -> Measured:
-    """A context on that card. Where the driver hides who holds what, it is what the card's use grew by."""
-    before = _card(read(), uuid)
+class _Unmeasured(Exception):
+    """Why not, in one line."""
+
+
+def measure(read: Callable[[], NodeReading], uuid: str, within_s: float = ANSWER_WITHIN_S) -> Measured:
+    """A context on that card. Where the driver hides who holds what, it is what the card's use grew by, if that is the
+    same before and after."""
+    try:
+        idle_mib = _card(read, uuid).used_mib
+        with _holding(uuid, within_s) as pid:
+            card = _card(read, uuid)
+            own = next((process.used_mib for process in card.processes or () if process.pid == pid), None)
+            if own:
+                return Measured(own, "NVML of the process")
+            time.sleep(STEADY_S)
+            held_mib = {card.used_mib, _card(read, uuid).used_mib}
+        if held_mib == {idle_mib}:
+            raise _Unmeasured("the driver does not tell what the context holds")
+        if len(held_mib) != 1 or not _back_at(read, uuid, idle_mib):
+            raise _Unmeasured("the driver hides who holds what, and the card's use does not keep still")
+        return Measured(held_mib.pop() - idle_mib, "the growth of the card's use: the driver hides who holds what")
+    except _Unmeasured as why:
+        return Measured(None, str(why))
+
+
+def _card(read: Callable[[], NodeReading], uuid: str) -> CardReading:
+    card = next((card for card in read().cards if card.uuid == uuid and card.fault is None), None)
+    if card is None:
+        raise _Unmeasured("the card cannot be read")
+    return card
+
+
+def _back_at(read: Callable[[], NodeReading], uuid: str, idle_mib: int) -> bool:
+    """Whether the card's use is what it was; a driver may take a moment to let go."""
+    deadline = time.monotonic() + END_WITHIN_S
+    while _card(read, uuid).used_mib != idle_mib:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(STEADY_S)
+    return True
+
+
+@contextmanager
+def _holding(uuid: str, within_s: float) -> Iterator[int]:
+    """The pid of a process with a context on that card and nothing else. A program of its own, since a driver can hang
+    or crash whoever asks it (H1)."""
     process = subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _PROGRAM],
         stdin=subprocess.PIPE,
@@ -54,34 +100,19 @@ def measure(read: Callable[[], NodeReading], uuid: str) -> Measured:
         stderr=subprocess.PIPE,
         env={**os.environ, "CUDA_VISIBLE_DEVICES": uuid, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
     )
+    assert process.stdout is not None
+    assert process.stderr is not None
     try:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        if not select.select([process.stdout], [], [], ANSWER_WITHIN_S)[0]:
-            return Measured(None, f"the CUDA driver did not answer within {ANSWER_WITHIN_S} s")
+        if not select.select([process.stdout], [], [], within_s)[0]:
+            raise _Unmeasured(f"the CUDA driver did not answer within {within_s:g} s")
         if process.stdout.readline() != b"ready\n":
             said = process.stderr.read().decode(errors="replace").strip().splitlines()
-            return Measured(None, said[-1] if said else "the CUDA driver ended the process")
-        return _held(before, _card(read(), uuid), process.pid)
+            raise _Unmeasured(said[-1] if said else "the CUDA driver ended the process")
+        yield process.pid
     finally:
         process.kill()
-        process.communicate()
-
-
-def _card(reading: NodeReading, uuid: str) -> CardReading | None:
-    return next((card for card in reading.cards if card.uuid == uuid and card.fault is None), None)
-
-
-def _held(before: CardReading | None, now: CardReading | None, pid: int) -> Measured:
-    if now is None or before is None:
-        return Measured(None, "the card could not be read meanwhile")
-    own = [process.used_mib for process in now.processes or () if process.pid == pid]
-    if own and own[0] is not None:
-        return Measured(own[0])
-    grown_mib = now.used_mib - before.used_mib
-    if grown_mib > 0:
-        return Measured(grown_mib, "by what the card's use grew: the driver hides who holds what")
-    return Measured(None, "the driver does not tell what the context holds")
+        with suppress(subprocess.TimeoutExpired):  # within the driver not even SIGKILL ends it at once
+            process.communicate(timeout=END_WITHIN_S)
 
 
 def keep(state_dir: Path, contexts: dict[str, int]) -> None:

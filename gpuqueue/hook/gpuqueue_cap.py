@@ -5,12 +5,13 @@ Runs in the job's own Python (3.8 or newer), stdlib only. It never initialises C
 itself, and never breaks the job: what fails is one line on the standard error.
 
     GQ_CAP_MIB   what the framework's allocator may hold on each card
-    GQ_REPORT    where the report goes: {"torch": {"version", "peak_allocated_mib", "peak_reserved_mib", "parts"}}
-                 parts: {"weights_mib", "gradients_mib", "optimizer_mib"}, from PyTorch 2.1 on, where a step was made
+    GQ_REPORT    where the report goes: {"torch": {"version", "peak_allocated_mib", "peak_reserved_mib", "parts",
+                 "parts_fault"}}, the last two where gpuqueue_parts counted something, and where it failed
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 MIB = 1024 * 1024
-STEPS_LOOKED_AT = 3  # states are made in the first, and some optimizers warm up
 ALLOCATOR_OPTIONS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
 
 
@@ -30,6 +30,7 @@ def install() -> None:
     cap = os.environ.get("GQ_CAP_MIB", "")
     if cap.isdigit() and int(cap) > 0:
         cap_mib = int(cap)
+        importlib.import_module("gpuqueue_parts")  # while this folder is on the module path
         waiting = {"torch": lambda module: _torch(module, cap_mib), "tensorflow": lambda _: _tensorflow(cap_mib)}
         sys.meta_path.insert(0, AfterImport(waiting))
 
@@ -88,11 +89,7 @@ def _call_after(loader: Any, name: str, then: Callable[[ModuleType], None]) -> N
 def _torch(torch: Any, cap_mib: int) -> None:
     """Queues the cap behind the initialisation of CUDA, as torch does with its own calls (manual_seed and the like)."""
     if os.environ.get("GQ_REPORT"):
-        import atexit
-
-        parts: dict[str, int] = {}
-        atexit.register(_report, torch, os.environ["GQ_REPORT"], parts)
-        watch_steps(torch, parts)
+        _watch(torch, os.environ["GQ_REPORT"])
     if any("per_process_memory_fraction" in os.environ.get(name, "") for name in ALLOCATOR_OPTIONS):
         _say("PyTorch has a per_process_memory_fraction in its environment: that one holds")
         return
@@ -114,58 +111,30 @@ def _cap_devices(torch: Any, cap_mib: int) -> None:
         _say(f"PyTorch is not capped: {error!r}")
 
 
-def watch_steps(torch: Any, parts: dict[str, int], kind: str = "cuda") -> None:
-    """Counts into `parts`, after the first optimizer steps, the bytes on devices of that kind of all parameters, and of
-    the gradients and states of the optimizer that has most. A PyTorch without such a hook is not asked."""
-    # torch.optim takes the module's name out of its own namespace.
-    register = getattr(sys.modules.get("torch.optim.optimizer"), "register_optimizer_step_post_hook", None)
-    left = STEPS_LOOKED_AT
+def _watch(torch: Any, path: str) -> None:
+    import atexit
 
-    def look(optimizer: Any, _args: Any, _options: Any) -> None:
-        nonlocal left
-        if left <= 0:  # the hook cannot take itself away from within: torch is going through its hooks
-            return
-        left -= 1
-        try:
-            found = _count(torch, optimizer, kind)
-            if found["optimizer_mib"] >= parts.get("optimizer_mib", 0):
-                parts.update(found)
-        except Exception as error:  # noqa: BLE001 - the job's step has been made, and that is what counts
-            left = 0
-            _say(f"PyTorch's tensors are not counted: {error!r}")
-
-    if register is not None:
-        register(look)
+    try:
+        watch = sys.modules["gpuqueue_parts"].Watch(torch)
+        watch.start()
+        atexit.register(_report, torch, path, watch)
+    except Exception as error:  # noqa: BLE001 - the cap comes next, and matters more
+        _say(f"no report of PyTorch's memory: {error!r}")
 
 
-def _count(torch: Any, optimizer: Any, kind: str) -> dict[str, int]:
-    import gc
-
-    def mib(tensors: Any) -> int:
-        there = {(tensor.data_ptr(), tensor.numel()): tensor for tensor in tensors if tensor.device.type == kind}
-        size: int = sum(tensor.numel() * tensor.element_size() for tensor in there.values())
-        return -(-size // MIB)
-
-    trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    states = [value for state in optimizer.state.values() for value in state.values() if torch.is_tensor(value)]
-    every = [found for found in gc.get_objects() if issubclass(type(found), torch.nn.Parameter)]
-    return {
-        "weights_mib": mib([*every, *trained]),
-        "gradients_mib": mib([parameter.grad for parameter in trained if parameter.grad is not None]),
-        "optimizer_mib": mib(states),
-    }
-
-
-def _report(torch: Any, path: str, parts: dict[str, int]) -> None:
+def _report(torch: Any, path: str, watch: Any) -> None:
     """What the caching allocator held at most on the fullest card, of all the job's processes that reported."""
     try:
         if not torch.cuda.is_initialized():
             return
         devices = range(torch.cuda.device_count())
-        allocated = max(torch.cuda.max_memory_allocated(device) for device in devices)
+        fullest = max(devices, key=torch.cuda.max_memory_allocated)
+        allocated = torch.cuda.max_memory_allocated(fullest)
         reserved = max(torch.cuda.max_memory_reserved(device) for device in devices)
         found = {"peak_allocated_mib": -(-allocated // MIB), "peak_reserved_mib": -(-reserved // MIB)}
-        _keep({"version": str(torch.__version__), **found, **({"parts": parts} if parts else {})}, path)
+        parts = watch.parts_mib(fullest, found["peak_allocated_mib"])
+        told = {"parts": parts, "parts_fault": watch.fault}
+        _keep({"version": str(torch.__version__), **found, **{name: it for name, it in told.items() if it}}, path)
     except Exception as error:  # noqa: BLE001 - the job has ended well or badly, and that must stay so
         _say(f"no report of PyTorch's memory: {error!r}")
 
@@ -181,12 +150,17 @@ def _keep(found: dict[str, Any], path: str) -> None:
     for name in ("peak_allocated_mib", "peak_reserved_mib"):
         if isinstance(before, dict) and isinstance(before.get(name), int):
             found[name] = max(found[name], before[name])
-    if isinstance(before, dict) and isinstance(before.get("parts"), dict):
-        found.setdefault("parts", before["parts"])
+    parts = before.get("parts") if isinstance(before, dict) else None
+    if isinstance(parts, dict) and _sum(parts) >= _sum(found.get("parts", {})):
+        found["parts"] = parts  # of the process that held most
     temporary = f"{path}.{os.getpid()}"
     with open(temporary, "w", encoding="utf-8") as file:  # noqa: PTH123
         json.dump({"torch": found}, file)
     os.replace(temporary, path)  # noqa: PTH105
+
+
+def _sum(parts: dict[str, Any]) -> int:
+    return sum(size for size in parts.values() if isinstance(size, int))
 
 
 # -- TensorFlow --------------------------------------------------------------------------------------------------

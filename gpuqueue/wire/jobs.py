@@ -44,14 +44,15 @@ def to_json(record: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorParts:
-    """Of torch's tensors on one card, in MiB, those that stay from step to step. What its peak has on top are
-    activations, logits and scratch."""
+    """What torch's tensors on one card are for, in MiB; in all its peak."""
 
     __pydantic_config__: ClassVar[dict[str, Any]] = STRICT
 
-    weights_mib: Whole  # parameters, trained or frozen
-    gradients_mib: Whole
-    optimizer_mib: Whole
+    frozen_mib: Whole  # weights that are not trained
+    trained_mib: Whole
+    gradients_mib: Whole  # all of them, as after a backward pass
+    optimizer_mib: Whole  # what it keeps from step to step
+    rest_mib: Whole  # what the peak has beyond these: activations, logits, scratch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,6 +239,8 @@ class RunView:
     state: RunState
     cause: str | None  # of a failure
     ended_at: int
+    estimate_parts: TensorParts | None = None
+    torch: TorchPeak | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

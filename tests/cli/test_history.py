@@ -4,6 +4,7 @@ import csv
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -170,15 +171,39 @@ def test_estimate_torch_and_card_stand_side_by_side() -> None:
     assert curves.estimate_lines(estimate, attempt(peak_vram_mib=None), Screen()) != []
 
 
-def test_tensors_are_told_apart_where_somebody_counted_them() -> None:
-    parts = TensorParts(weights_mib=8192, gradients_mib=100, optimizer_mib=512)
-    estimate = Estimated(occupied_mib=12800, torch_peak_mib=10240, context_mib=512, parts=parts)
-    lines = curves.estimate_lines(estimate, attempt(torch=TorchPeak(allocated_mib=9216, reserved_mib=11000)), Screen())
-    told = {line[:22].strip(): line[22:].split() for line in lines}
-    assert list(told)[1:5] == ["weights", "optimizer", "gradients", "the rest at the peak"]
-    assert told["weights"] == ["8.0", "GiB"]
-    assert told["the rest at the peak"] == ["1.5", "GiB"]
+PARTS = TensorParts(frozen_mib=8192, trained_mib=80, gradients_mib=80, optimizer_mib=160, rest_mib=1728)
+COUNTED = TensorParts(frozen_mib=8192, trained_mib=82, gradients_mib=82, optimizer_mib=161, rest_mib=699)
+ESTIMATE = Estimated(occupied_mib=12800, torch_peak_mib=10240, context_mib=512, parts=PARTS)
+TORCH = TorchPeak(allocated_mib=9216, reserved_mib=11000, parts=COUNTED)
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_tensors_are_told_apart_where_the_job_counted_them(width: int) -> None:
+    lines = curves.estimate_lines(ESTIMATE, attempt(torch=TORCH), Screen(width=width))
+    assert max(columns_of(line) for line in lines) <= width
+    told = {line[:20].strip(): line[20:].split() for line in lines}
+    kinds = ["frozen weights", "trained weights", "gradients", "optimizer", "activations, rest"]
+    assert list(told)[1:7] == [*kinds, "tensors"]
+    assert told["frozen weights"] == ["8.0", "GiB", "8.0", "GiB"]
+    assert told["trained weights"] == ["80", "MiB", "82", "MiB"]
+    assert told["activations, rest"] == ["1.7", "GiB", "699", "MiB"]
     assert told["tensors"] == ["10.0", "GiB", "9.0", "GiB"]
+    uncounted = curves.estimate_lines(ESTIMATE, attempt(torch=replace(TORCH, parts=None)), Screen())
+    assert "gradients" not in "\n".join(uncounted)
+
+
+def test_csv_and_json_hold_what_was_estimated_and_counted_part_by_part(serve: Serve, gq: Gq) -> None:
+    serve(pages_of([run(2, estimate_parts=PARTS, torch=TORCH), run(1)]))
+    full, bare = csv.DictReader(io.StringIO(gq("history", "--csv").out))
+    assert [full[f"{side}_{kind}_mib"] for side in ("estimate", "torch") for kind in ("trained", "rest")] == [
+        "80",
+        "1728",
+        "82",
+        "699",
+    ]
+    assert (full["torch_allocated_mib"], full["torch_context_mib"]) == ("9216", "")
+    assert {value for name, value in bare.items() if name.startswith("torch_")} == {""}
+    assert json.loads(gq("history", "--json").out)[0]["torch"]["parts"]["gradients_mib"] == 82
 
 
 # gq estimate

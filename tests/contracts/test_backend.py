@@ -98,7 +98,9 @@ def test_life_of_an_attempt(backend: LocalBackend, tmp_path: Path) -> None:
     assert backend.probe(1, 1) == probe
 
 
-PARTS_TEXT = '{"weights_mib": 8000, "gradients_mib": 0, "optimizer_mib": 500}'
+PARTS_TEXT = (
+    '{"frozen_mib": 8000, "trained_mib": 20, "gradients_mib": 0, "optimizer_mib": 500, "rest_mib": 480, "more": ""}'
+)
 REPORT_TEXT = '{"torch": {"peak_allocated_mib": 9000, "peak_reserved_mib": 10000, "context_mib": 400}}'
 
 
@@ -112,7 +114,7 @@ def test_what_a_helper_in_the_job_reports_of_torch_is_read(backend: LocalBackend
     report.write_text(REPORT_TEXT.replace(', "context_mib": 400', ""))
     assert backend.torch_peak(1, 1) == TorchPeak(allocated_mib=9000, reserved_mib=10000)
     report.write_text(REPORT_TEXT.replace("400", f'400, "parts": {PARTS_TEXT}'))
-    parts = TensorParts(weights_mib=8000, gradients_mib=0, optimizer_mib=500)
+    parts = TensorParts(frozen_mib=8000, trained_mib=20, gradients_mib=0, optimizer_mib=500, rest_mib=480)
     assert backend.torch_peak(1, 1) == TorchPeak(allocated_mib=9000, reserved_mib=10000, context_mib=400, parts=parts)
 
 
@@ -132,7 +134,7 @@ def test_what_a_helper_in_the_job_reports_of_torch_is_read(backend: LocalBackend
         REPORT_TEXT.replace("400", "99999999999"),
         REPORT_TEXT + " " * 20_000,
         REPORT_TEXT.replace("400", '400, "parts": []'),
-        REPORT_TEXT.replace("400", '400, "parts": {"weights_mib": 1}'),
+        REPORT_TEXT.replace("400", '400, "parts": {"frozen_mib": 1}'),
         REPORT_TEXT.replace("400", f'400, "parts": {PARTS_TEXT.replace("500", "-500")}'),
         "[" * 10_000,
         "\udcff",

@@ -209,6 +209,7 @@ def test_a_newest_run_that_ran_out_of_memory_is_found() -> None:
     [
         ({}, None),
         ({"cause": "out_of_memory", "state": RunState.FAILED}, None),  # which is said elsewhere
+        ({"peak_mib": None, "ran_s": 2}, "its newest run, job 2, was too short to be measured: 2s"),
         ({"peak_mib": None}, "its newest run, job 2, held no VRAM that was measured"),
         ({"state": RunState.FAILED}, "its newest run, job 2, failed after 1m00s: too early to tell"),
         ({"of": LIKE, "state": RunState.FAILED}, None),

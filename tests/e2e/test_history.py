@@ -6,6 +6,7 @@ import io
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -136,3 +137,34 @@ def test_ones_own_history_is_ones_own_and_commands_may_be_hidden(
     assert rows("--all") == [(a.name, True, True)]  # an admin
     refused = node.gq("submit", "--vram", "auto", "--", "sh", "-c", "echo secret", user=b.name, check=False)
     assert refused.returncode == 2  # what others ran decides nothing
+
+
+REPORT = {
+    "peak_allocated_mib": 900,
+    "peak_reserved_mib": 1000,
+    "parts": {"frozen_mib": 500, "trained_mib": 20, "gradients_mib": 20, "optimizer_mib": 40, "rest_mib": 320},
+}
+
+
+def test_what_a_job_counts_of_its_tensors_stands_beside_the_estimate_and_is_kept(node: Node, tmp_path: Path) -> None:
+    script = tmp_path / "train.sh"
+    script.write_text(TRAINING.replace("exec", f"echo '{json.dumps({'torch': REPORT})}' > \"$GQ_REPORT\"\nexec"))
+    job = node.submit("--vram", "4G", "--cap", str(script), "90")
+    assert node.wait(job) == 0
+    page = {line[:20].strip(): line[20:].split() for line in node.gq("show", str(job)).stdout.splitlines()}
+    assert page["optimizer"][-2:] == ["40", "MiB"]
+    assert len(page["frozen weights"]) == 4  # estimated, and counted
+    (run,) = json.loads(node.gq("history", "--json").stdout)
+    assert run["torch"]["parts"] == REPORT["parts"]
+    assert run["estimate_parts"]["trained_mib"] > 900  # all weights train
+    (row,) = csv.DictReader(io.StringIO(node.gq("history", "--csv").stdout))
+    assert (row["torch_rest_mib"], row["estimate_trained_mib"]) == ("320", str(run["estimate_parts"]["trained_mib"]))
+
+
+def test_a_run_that_was_too_short_to_be_measured_is_named(node: Node) -> None:
+    instant = ("--", "true")
+    first = node.submit("--vram", "1G", *instant)
+    assert node.wait(first) == 0
+    refused = node.gq("submit", "--vram", "auto", *instant, check=False)
+    assert refused.returncode == 2
+    assert f"its newest run, job {first}, was too short to be measured" in refused.stderr

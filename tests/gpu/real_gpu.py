@@ -36,6 +36,7 @@ class Queue:
             del self._environment[name]
         options = ["--state-dir", str(directory / "state"), "--socket", str(directory / "socket")]
         (directory / "config.toml").touch()  # the defaults, whatever this machine has configured
+        self.measured = self._init(directory)
         with (directory / "daemon.log").open("w") as log:
             self._daemon = subprocess.Popen(
                 [
@@ -54,6 +55,19 @@ class Queue:
         until("the daemon answers or has ended", self._settled, self._daemon_log)
         if self._daemon.poll() is not None:
             raise CheckFailed(f"the daemon did not start: {self._daemon_log()}")
+
+    def _init(self, directory: Path) -> str:
+        options = ["--config", str(directory / "config.toml"), "--state-dir", str(directory / "state")]
+        done = subprocess.run(
+            [sys.executable, "-m", "gpuqueue.daemon", "init", *options],
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise CheckFailed(f"gpuqueued init: {done.stderr.strip()}")
+        return done.stdout
 
     def _settled(self) -> bool:
         return self._daemon.poll() is not None or self.try_gq("gpus", "--json").returncode == 0
@@ -143,6 +157,14 @@ def readings(queue: Queue, card: CardReading) -> str:
     )
 
 
+def context(queue: Queue, card: CardReading) -> str:
+    mib = queue.card(card.index)["context_mib"]
+    expect(mib is not None and 50 <= mib <= 2048, f"context {mib} MiB; gpuqueued init said: {queue.measured}")
+    explained = queue.gq("estimate", "Qwen2.5-0.5B", "--explain")
+    expect("measured on this node" in " ".join(explained.split()), f"gq estimate does not go by it: {explained}")
+    return f"a bare CUDA context takes {mib} MiB, and estimates go by it"
+
+
 def pinning(queue: Queue, card: CardReading) -> str:
     job = queue.submit("--vram", "1G", "--gpu", str(card.index), program="hold.py", arguments=(128, 1))
     expect(queue.wait(job) == 0, f"the job failed: {queue.log(job)}")
@@ -223,7 +245,7 @@ def _normal(pci_bus_id: str) -> str:
     return f"{int(domain, 16):08X}:{rest.upper()}"
 
 
-ON_EVERY_CARD = (readings, pinning)
+ON_EVERY_CARD = (readings, context, pinning)
 ON_ONE_CARD = (no_card, packing, out_of_memory, kill_and_resume)
 
 

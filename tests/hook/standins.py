@@ -26,25 +26,30 @@ class cuda:
     def max_memory_allocated(device): return (100 + device) * 1024 * 1024
     @staticmethod
     def max_memory_reserved(device): return 200 * 1024 * 1024 + 1
+sparse_coo, strided = "sparse", "strided"
 class Tensor:
-    device, grad = type("Device", (), {"type": "cuda"}), None
+    device, grad, layout, requires_grad = type("Device", (), {"type": "cuda", "index": 1}), None, strided, False
     def __init__(self, mib): self.mib = mib
+    def untyped_storage(self): return self
     def data_ptr(self): return id(self)
-    def numel(self): return self.mib * 1024 * 1024
-    def element_size(self): return 1
+    def nbytes(self): return self.mib * 1024 * 1024
 class nn:
     class Parameter(Tensor): pass
+    class Module: pass
 def is_tensor(value): return isinstance(value, Tensor)
-frozen = nn.Parameter(2)
+model = nn.Module()
+model._parameters = {"frozen": nn.Parameter(2), "trained": nn.Parameter(1), "bias": None}
+model._buffers = {}
+trained = model._parameters["trained"]
+trained.requires_grad, trained.grad = True, Tensor(1)
 class optimizer:
-    hooks, param_groups = [], [{"params": [nn.Parameter(1)]}]
+    hooks, param_groups = [], [{"params": [trained]}]
     state = {0: {"exp_avg": Tensor(2), "step": 1}}
     @classmethod
     def register_optimizer_step_post_hook(cls, hook): cls.hooks.append(hook)
     @classmethod
     def step(cls):
         for hook in cls.hooks: hook(cls, (), {})
-optimizer.param_groups[0]["params"][0].grad = Tensor(1)
 sys.modules["torch.optim.optimizer"] = optimizer
 """
 TENSORFLOW = """

@@ -6,10 +6,12 @@ from typing import Any
 from gpuqueue.core.history import PastRun, Work
 from gpuqueue.core.model import AfterStop, Ask, Attempt, AttemptPhase, Job, Restarts, StopIntent
 from gpuqueue.core.reasons import Reason, ReasonCode
-from gpuqueue.wire.jobs import Diagnosis, Estimated, SubmitRequest
+from gpuqueue.wire.jobs import Diagnosis, Estimated, SubmitRequest, TensorParts, TorchPeak
 from gpuqueue.wire.states import JobClass, JobState, RestartMode, RunState
 
 REASON = Reason(ReasonCode.IDLE, {"idle_s": 1800, "gpu_percent": "0.4", "cpu_cores": "0.1", "io": "1 KiB/s"})
+
+PARTS = TensorParts(frozen_mib=7000, trained_mib=80, gradients_mib=81, optimizer_mib=160, rest_mib=679)
 
 FULL_JOB = Job(
     id=0,
@@ -136,7 +138,7 @@ FULL_REQUEST = SubmitRequest(
     cap=True,
     vram_auto=True,
     model="Qwen2.5-7B",
-    estimate=Estimated(occupied_mib=9216, torch_peak_mib=8000, context_mib=450),
+    estimate=Estimated(occupied_mib=9216, torch_peak_mib=8000, context_mib=450, parts=PARTS),
 )
 
 FULL_RUN = PastRun(
@@ -157,6 +159,8 @@ FULL_RUN = PastRun(
     state=RunState.FAILED,
     cause="program_error",
     ended_unix=1_700_000_500,
+    estimate_parts=PARTS,
+    torch=TorchPeak(allocated_mib=8000, reserved_mib=8500, context_mib=400, parts=PARTS),
 )
 
 
