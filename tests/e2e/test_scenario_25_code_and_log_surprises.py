@@ -80,7 +80,7 @@ def small_disk(make_node: Callable[..., Node]) -> Iterator[Node]:
 @pytest.mark.root
 def test_nothing_dies_of_a_full_disk(small_disk: Node) -> None:
     node = small_disk.start()
-    loop = "i=0; while [ ! -e go ]; do i=$((i+1)); echo tick $i; echo $i > count; sleep 0.05; done; exit 5"
+    loop = "i=0; while [ ! -e go ]; do i=$((i+1)); echo tick $i; echo $i > new; mv new count; sleep 0.05; done; exit 5"
     job = node.submit("--vram", "1G", "--restart", "never", "--", "sh", "-c", loop)
     node.until(lambda: ticks(node) > 5, "it works")
     filler = node.state / "filler"
@@ -109,7 +109,7 @@ def test_nothing_dies_of_a_full_disk(small_disk: Node) -> None:
 
 def ticks(node: Node) -> int:
     try:
-        return int((node.work / "count").read_text() or "0")
+        return int((node.work / "count").read_text())
     except FileNotFoundError:
         return 0
 
