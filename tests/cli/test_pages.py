@@ -10,7 +10,7 @@ from gq import bars, gpus, overview, show
 from gq.doctor import check_lines
 from gq.events import event_lines
 from gq.quota import quota_lines
-from gq.terminal import Screen, columns_of
+from gq.terminal import Screen, columns_of, wrapped
 from gq.words import doing, standing
 from tests.cli import views
 
@@ -140,3 +140,19 @@ def test_escape_sequences_in_names_are_not_printed() -> None:
     )
     assert "\x1b" not in text
     assert "\x07" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("", [""]),
+        ("one two", ["one two"]),
+        ("a" * 20 + " b", ["a" * 20, "b"]),
+        ("a" * 45, ["a" * 20, "a" * 20, "a" * 5]),
+        ("x " + "訓" * 15, ["x", "訓" * 10, "訓" * 5]),
+        ("word " * 9, ["word word word word", "word word word word", "word"]),
+    ],
+)
+def test_a_text_is_folded_at_its_words_by_the_columns_of_a_terminal(text: str, lines: list[str]) -> None:
+    assert wrapped(text, 20) == lines
+    assert len(wrapped(text, 20, most=2)) == min(len(lines), 2)
