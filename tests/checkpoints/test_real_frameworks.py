@@ -119,7 +119,9 @@ def test_hf_just_in_time_save_that_finished(tmp_path: Path, causal_model: Any) -
     newest = newest_complete(tmp_path).checkpoint
     assert newest is not None
     assert 3 <= newest.step < 200
-    assert newest.step == trainer.state.global_step
+    # A request that is seen just before the optimizer's step saves what was before it, and the step is still counted.
+    assert newest.step in (trainer.state.global_step - 1, trainer.state.global_step)
+    assert newest.step == max(int(path.name.removeprefix("checkpoint-")) for path in tmp_path.glob("checkpoint-*"))
 
 
 def test_hf_just_in_time_save_that_was_killed(tmp_path: Path, causal_model: Any) -> None:
