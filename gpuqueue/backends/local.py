@@ -63,7 +63,6 @@ class LocalBackend:
         self.containment = self._launcher.containment
         self.limits_memory = self._launcher.limits_memory
         self._closed: set[Key] = set()  # have an end on disk: not looked at for processes any more
-        self._reaped: set[Key] = set()
         self._usage = Usage()
         self._wakeups = Wakeups(self.runs_dir)
         # A job whose shim died becomes the daemon's child: its status waits, unreaped, for the adopter.
@@ -132,7 +131,7 @@ class LocalBackend:
     def uses(self) -> Mapping[Key, ProcessUse]:
         table = all_processes()
         traces = {key: found for key in self._open_attempts() if (found := self._traces(key)) is not None}
-        self._reap(table, traces)
+        self._reap(table)
         return self._usage.read(traces, table)
 
     def set_waker(self, wake: Callable[[], None]) -> None:
@@ -172,14 +171,13 @@ class LocalBackend:
         # By rm, since a user may have left a tree in there that is deeper than Python recurses.
         subprocess.run(["rm", "-rf", "--one-file-system", "--", str(run_dir)], check=True)
         self._closed.discard((job_id, attempt))
-        self._reaped.discard((job_id, attempt))
 
     # Probing
 
     def _probe(self, key: Key, run_dir: Path) -> Probe:
         ended = _read(run_dir / EXIT, Exit)
         if ended is not None:
-            return self._exited(key, run_dir, ended)
+            return self._exited(run_dir, ended)
         alive = _read(run_dir / ALIVE, Alive)
         if alive is None:
             return self._probe_unstarted(key, run_dir)
@@ -194,7 +192,7 @@ class LocalBackend:
         else:
             ended = _read(run_dir / EXIT, Exit)  # its last deed, done since the look above
             if ended is not None:
-                return self._exited(key, run_dir, ended)
+                return self._exited(run_dir, ended)
             self._adopt(run_dir)
         probe = Probe(state=ProbeState.ALIVE, monitored=monitored, resumed_from=alive.resumed_from)
         return _with_progress(probe, progress)
@@ -220,13 +218,8 @@ class LocalBackend:
             return self._probe(key, run_dir)
         return Probe(state=ProbeState.ABSENT, why=_last_line(run_dir / ERRORS))
 
-    def _exited(self, key: Key, run_dir: Path, ended: Exit) -> Probe:
+    def _exited(self, run_dir: Path, ended: Exit) -> Probe:
         alive = _read(run_dir / ALIVE, Alive)
-        if key not in self._reaped:
-            self._reaped.add(key)
-            traces = self._traces(key)
-            if traces is not None:
-                self._reap(all_processes(), {key: traces}, mains=True)
         pairs = zip(ended.leftover_pids, ended.leftover_start_ticks, strict=True)
         boot = alive.job.boot_id if alive else boot_id()
         left = [ProcessIdentity(boot_id=boot, pid=pid, start_ticks=ticks) for pid, ticks in pairs]
@@ -311,18 +304,23 @@ class LocalBackend:
             known=self._usage.known(key),
         )
 
-    def _reap(self, table: Mapping[int, Process], traces: Mapping[Key, Traces], mains: bool = False) -> None:
-        """Orphans of jobs whose shim died. The main process is left until exit.json holds its status."""
+    def _reap(self, table: Mapping[int, Process]) -> None:
+        """What shims left to the daemon: orphans of jobs, helpers, children that never became a job. The main process
+        of an attempt is left until exit.json holds its status."""
         shims = self._launcher.pids()
-        jobs = {one.job.pid for one in traces.values()}
-        known = frozenset[Key]().union(*(one.known for one in traces.values()))
-        for process in table.values():
-            if not process.dead or process.parent != os.getpid() or process.pid in shims:
-                continue
-            ours = process.session in jobs or (process.pid, process.start_ticks) in known
-            if ours and (mains or process.pid not in jobs):
-                with suppress(ChildProcessError):
-                    os.waitpid(process.pid, os.WNOHANG)
+        me, my_session = os.getpid(), os.getsid(0)
+        left = [one for one in table.values() if one.dead and one.parent == me and one.session != my_session]
+        orphans = {one.pid for one in left} - shims
+        if not orphans:
+            return
+        try:
+            # Read after the table: a job that is dead in there had its alive.json before it ran.
+            alive = [_read(self._run_dir(*key) / ALIVE, Alive) for key in self._open_attempts()]
+        except UnreadableRecord:  # one of them may be its main process
+            return
+        for pid in orphans - {one.job.pid for one in alive if one is not None}:
+            with suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
 
     def _nudge(self, run_dir: Path) -> None:
         """Tells the monitor to look now; one that is not there looks when it comes."""

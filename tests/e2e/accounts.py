@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.e2e.node import pids
+from gpuqueue.wire.procfs import all_processes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,14 +78,16 @@ def _account(name: str, home: Path) -> Account:
 
 
 def _end_everything_of(uid: int) -> None:
-    """An account with processes cannot be removed; that of a failed test may have some."""
+    """An account with processes cannot be removed; that of a failed test may have some. Nor can one with zombies: who
+    leaves them unreaped is named."""
     deadline = time.monotonic() + 10
-    while living := [pid for pid in pids() if _uid(pid) == uid]:
+    while left := [process for process in all_processes().values() if _uid(process.pid) == uid]:
         if time.monotonic() > deadline:
-            raise RuntimeError(f"processes {living} of uid {uid} do not die")
-        for pid in living:
+            parents = [_command(process.parent) for process in left]
+            raise RuntimeError(f"these of uid {uid} do not go: {left}, children of {parents}")
+        for process in left:
             with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+                os.kill(process.pid, signal.SIGKILL)
         time.sleep(0.05)
 
 
@@ -94,6 +96,13 @@ def _uid(pid: int) -> int | None:
         return Path(f"/proc/{pid}").stat().st_uid
     except FileNotFoundError:
         return None
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError as error:
+        return str(error)
 
 
 def _run(*command: str) -> None:

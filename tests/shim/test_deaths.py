@@ -23,6 +23,7 @@ from tests.shim.harness import (
     log_has,
     order,
     rewrite,
+    run,
     run_dir,
     running,
     stop_everything,
@@ -119,7 +120,21 @@ def test_shim_killed_the_job_lives_and_its_status_is_true(backend: LocalBackend,
     probe = ended(backend, spec)
     assert (probe.exit_status, probe.signal) == ((5, None) if how == "exit 5" else (None, 11))
     assert log(backend, spec).endswith("done\n")
+    assert backend.uses() == {}
     assert find(first.job) is None  # no zombie stays with the daemon
+
+
+def test_a_child_that_never_became_a_job_is_no_zombie_of_the_daemons(backend: LocalBackend, cwd: Path) -> None:
+    """Its shim, which made it, is gone before it."""
+    for job_id in (1, 2):
+        assert run(backend, a_spec(cwd / "missing", "true", job_id=job_id)).failed_start
+
+    def zombies() -> list[int]:
+        assert backend.uses() == {}
+        mine = [one for one in all_processes().values() if one.parent == os.getpid() and one.session != os.getsid(0)]
+        return [one.pid for one in mine]
+
+    eventually(lambda: not zombies())
 
 
 def test_shim_and_job_killed_at_once_the_status_is_still_known(backend: LocalBackend, cwd: Path) -> None:
