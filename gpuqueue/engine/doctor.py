@@ -51,7 +51,7 @@ def _cards(engine: Engine) -> Iterator[CheckView]:
         yield CheckView(
             name="driver",
             level="fail",
-            text=f"{snapshot.cards_fault}; running jobs are left alone, nothing new starts",
+            text=f"{snapshot.cards_fault}; running jobs are left alone, nothing starts that needs a card",
             hint="`nvidia-smi` must work first; after a driver upgrade: reboot, or reload the nvidia module",
         )
     for card in snapshot.cards:
