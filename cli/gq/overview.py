@@ -30,7 +30,7 @@ def page(node: "NodeView", jobs: "list[JobView]", on: Screen, whose: str | None 
     if jobs:
         return lines + job_lines(jobs, on)
     of_whom = f" of {plain(whose)}" if whose else ""
-    return [*lines, f"No jobs{of_whom}. Submit one:  gq submit --vram 22G train.sh"]
+    return [*lines, f"No jobs{of_whom}. Submit one:  gq submit --vram 8G train.sh"]
 
 
 def _head(node: "NodeView", on: Screen) -> str:

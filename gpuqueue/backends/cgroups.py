@@ -17,7 +17,8 @@ def find_base() -> Path | None:
     above = mount if os.geteuid() == 0 else mount / _own_group()
     base = above / "gpuqueue"
     try:
-        base.mkdir(mode=0o755, exist_ok=True)
+        base.mkdir(exist_ok=True)
+        base.chmod(0o755)  # whatever the daemon's umask: jobs read their limits below
     except OSError:
         return None
     for directory in (above, base):

@@ -54,5 +54,6 @@ def command(unit: str, spec: Spec, errors: Path, shim: list[str]) -> list[str]:
         properties[f"Limit{name}"] = ":".join(
             "infinity" if limit == resource.RLIM_INFINITY else str(limit) for limit in limits
         )
+    of_whom = f"--description=gpuqueue job {spec.job_id}, attempt {spec.attempt}, of {spec.user}"
     options = [f"--property={name}={value}" for name, value in properties.items()]
-    return ["systemd-run", "--quiet", "--collect", f"--unit={unit}", f"--slice={SLICE}", *options, "--", *shim]
+    return ["systemd-run", "--quiet", "--collect", f"--unit={unit}", f"--slice={SLICE}", of_whom, *options, "--", *shim]

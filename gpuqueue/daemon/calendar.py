@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import time
-from datetime import date
+from datetime import date, datetime, timedelta
 from pathlib import Path
 
 from apscheduler.schedulers.asyncio import AsyncIOScheduler  # type: ignore[import-untyped]
@@ -15,16 +15,29 @@ log = logging.getLogger(__name__)
 
 BACKUPS_KEPT = 7
 HISTORY_DAYS = 3 * 365  # what runs took is worth more than their logs, and smaller
-GRACE_S = 12 * 3600  # a node that was off at night does it when it is back
+GRACE_S = 12 * 3600  # a node that slept at night does it when it wakes
+CATCH_UP_S = 3600  # one that was off does it this long after the start: time to put another backup back
 
 
 def calendar(engine: Engine) -> AsyncIOScheduler:
     """A started scheduler with the nightly work; shut it down with the daemon."""
     scheduler = AsyncIOScheduler(job_defaults={"coalesce": True, "misfire_grace_time": GRACE_S, "max_instances": 1})
-    scheduler.add_job(retention, "cron", args=(engine,), id="retention", hour=3, minute=10)
-    scheduler.add_job(backup, "cron", args=(engine,), id="backup", hour=3, minute=30)
+    soon = datetime.now().astimezone() + timedelta(seconds=CATCH_UP_S)
+    first = {"next_run_time": soon} if night_missed(_backups(engine)) else {}
+    scheduler.add_job(retention, "cron", args=(engine,), id="retention", hour=3, minute=10, **first)
+    scheduler.add_job(backup, "cron", args=(engine,), id="backup", hour=3, minute=30, **first)
     scheduler.start()
     return scheduler
+
+
+def night_missed(backups: Path) -> bool:
+    """Whether the newest nightly copy is older than a day, or there is none yet."""
+    newest = max((copy.stat().st_mtime for copy in backups.glob("nightly-*.db")), default=0)
+    return time.time() - newest > 86400
+
+
+def _backups(engine: Engine) -> Path:
+    return Path(engine.settings.state_dir) / "backups"
 
 
 async def retention(engine: Engine) -> None:
@@ -41,7 +54,7 @@ async def retention(engine: Engine) -> None:
 
 async def backup(engine: Engine) -> None:
     """An online copy of the database, one a day, the newest few kept."""
-    directory = Path(engine.settings.state_dir) / "backups"
+    directory = _backups(engine)
     directory.mkdir(mode=0o700, exist_ok=True)
     engine.store.backup(str(directory / f"nightly-{date.today().isoformat()}.db"))
     for old in sorted(directory.glob("nightly-*.db"))[:-BACKUPS_KEPT]:

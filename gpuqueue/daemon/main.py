@@ -1,5 +1,6 @@
 """`gpuqueued`: serve, init, check-config."""
 
+import logging
 import os
 import sys
 from dataclasses import replace
@@ -10,6 +11,7 @@ import click
 
 from gpuqueue.config.load import load
 from gpuqueue.config.settings import Settings
+from gpuqueue.daemon import journal
 from gpuqueue.version import __version__
 from gpuqueue.wire.errors import ErrorCode, GpuqueueError
 from gpuqueue.wire.units import format_mib, parse_mib
@@ -37,9 +39,8 @@ class _Group(click.Group):
 
 
 def _complain(message: str, hint: str) -> None:
-    click.echo(f"gpuqueued: {message}", err=True)
-    if hint:
-        click.echo(f"  hint: {hint}", err=True)
+    text = f"gpuqueued: {message}" + (f"\n  hint: {hint}" if hint else "")
+    click.echo(journal.marked(text, logging.ERROR) if journal.goes_to_the_journal() else text, err=True)
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -60,7 +61,6 @@ def serve_command(
     """Serve until stopped. Running jobs go on without the daemon, and are found again."""
     settings = with_options(load(chosen(config)), state_dir, socket_path, simulate)
 
-    from gpuqueue.daemon import journal
     from gpuqueue.daemon.serve import serve  # takes a second, which a mistake need not wait for
 
     journal.set_up(verbose)
@@ -112,7 +112,8 @@ def init(config: Path | None, state_dir: Path | None, wait_s: int) -> None:
         click.echo(f"no card can be read: {reading.fault}")
     if reading.fault or not reading.cards:
         click.echo("no CUDA context is measured without a card: estimates go by the published figure")
-    click.echo(f"next: gpuqueued serve{f' --config {config}' if config else ''}")
+    service = ", or `systemctl enable --now gpuqueued` for the service" if os.geteuid() == 0 else ""
+    click.echo(f"next: gpuqueued serve{f' --config {config}' if config else ''}{service}")
 
 
 def _measure_context(cards: "NvmlCards", uuid: str, state_dir: Path, wait_s: int) -> None:

@@ -37,7 +37,9 @@ def _kernel_log(engine: Engine) -> Iterator[CheckView]:
             name="kernel log",
             level="note",
             text="not readable: Xid errors, and who was killed for want of host memory, are guessed from other signs",
-            hint="root may read it, and everybody where kernel.dmesg_restrict is 0",
+            hint="in a container: give it /dev/kmsg of the machine"
+            if engine.daemon_uid == 0
+            else "root may read it, and everybody where kernel.dmesg_restrict is 0",
         )
 
 
@@ -49,8 +51,8 @@ def _cards(engine: Engine) -> Iterator[CheckView]:
         yield CheckView(
             name="driver",
             level="fail",
-            text=f"{snapshot.cards_fault}; running jobs are left alone, nothing new starts",
-            hint="after a driver upgrade: reboot, or reload the nvidia module",
+            text=f"{snapshot.cards_fault}; running jobs are left alone, nothing starts that needs a card",
+            hint="`nvidia-smi` must work first; after a driver upgrade: reboot, or reload the nvidia module",
         )
     for card in snapshot.cards:
         text = f"{card.name}, {format_mib(card.capacity_mib)}, {format_mib(card.held_back_mib)} held back"

@@ -135,7 +135,8 @@ class Engine:
     def event(self, kind: str, actor: str, text: str, job_id: int | None = None) -> None:
         """Into the event log (A5); whoever follows the log is told that there is more to read."""
         self.store.add_event(kind, actor, text, job_id, int(time.time()))
-        log.info("%s: %s", kind, text, extra={"action": kind, "job": job_id, "actor": actor})
+        by = "" if actor == "gpuqueued" else f"{actor}: "  # a quota that was set is nothing without who set it
+        log.info("%s%s", by, text, extra={"action": kind, "job": job_id, "actor": actor})
         news, self._news = self._news, asyncio.Event()
         news.set()
 

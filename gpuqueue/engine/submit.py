@@ -34,7 +34,8 @@ def submit(engine: Engine, caller: Caller, request: SubmitRequest) -> tuple[Job,
     notes: list[str] = []
     _check(request)
     ask = _ask(engine, request, notes)
-    engine.require_cards()
+    if ask.cards:
+        engine.require_cards()
     resolved, _ = account(engine, account_name, engine.snapshot.cards)
     ask, advice = claims.with_claim(engine, request, ask, resolved)
     notes += advice

@@ -78,7 +78,8 @@ class Containment:
             return None
         path = Path(self._spec.cgroup)
         try:
-            path.mkdir(mode=0o755, exist_ok=True)
+            path.mkdir(exist_ok=True)
+            path.chmod(0o755)  # whatever the umask: runtimes size themselves by the limits of their own cgroup
         except OSError:
             return None
         return path

@@ -10,6 +10,7 @@ from gpuqueue.config.keys import NOMINAL, POLICY, SETTINGS
 from gpuqueue.config.load import load
 from gpuqueue.config.settings import Settings
 from gpuqueue.core.policy import Mode, Nominal, Placement
+from gpuqueue.wire.units import parse_mib
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 DEFAULT = CONFIGS / "default.toml"
@@ -53,6 +54,20 @@ def test_lab_32g_gives_20g_of_training_and_keeps_10g_for_light_jobs() -> None:
     assert quota.held_back_mib == 10240
     assert quota.default == Nominal(train_mib=20480, light_mib=10240)
     assert not quota.borrowing
+
+
+@pytest.mark.parametrize("page", ["docs/install.md", "README.md"])
+def test_what_people_are_told_to_submit_is_taken_with_the_configuration_that_admins_are_told_to_install(
+    page: str,
+) -> None:
+    quota = load(CONFIGS / "lab-32g.toml").policy.quota
+    assert quota.default.train_mib is not None
+    told = (CONFIGS.parent / page).read_text()
+    assert "configs/lab-32g.toml" in told
+    _, _, told = told.partition("## Five minutes as a user") if page == "README.md" else ("", "", told)
+    claims = [parse_mib(size) for size in re.findall(r"gq submit --vram (\d+G)", told)]
+    assert claims
+    assert max(claims) <= quota.default.train_mib
 
 
 def test_two_cards_lets_phd_students_fill_the_training_part_of_both() -> None:

@@ -3,6 +3,8 @@
 import asyncio
 import os
 import socket
+import stat
+import subprocess
 import sys
 import tempfile
 import threading
@@ -287,6 +289,32 @@ def test_limits_are_enforced_or_said_not_to_be(backend: LocalBackend, tmp_path: 
     text = log(backend, spec)
     if "is not enforced" in text:
         assert text == "gq: --mem 512M is not enforced: this machine offers no memory controller\n1\n"
+
+
+def test_a_job_may_read_the_limits_of_its_own_cgroup(backend: LocalBackend, tmp_path: Path) -> None:
+    """It may belong to anybody, while shim and daemon make their files for themselves alone."""
+    if backend.containment == "session":
+        pytest.skip("there is no cgroup in this containment")
+    spec = a_spec(tmp_path, "sleep", "100")
+    backend.start(spec)
+    running(backend, spec)
+    cgroup = backend._launcher.contained(spec).cgroup
+    assert cgroup is not None
+    assert stat.S_IMODE(Path(cgroup).stat().st_mode) == 0o755
+    backend.stop(1, 1, order(grace_s=0))
+    ended(backend, spec)
+
+
+def test_the_unit_of_an_attempt_says_whose_it_is(backend: LocalBackend, tmp_path: Path) -> None:
+    if backend.containment != "systemd":
+        pytest.skip("only systemd containment has units")
+    spec = a_spec(tmp_path, "sleep", "100")
+    backend.start(spec)
+    running(backend, spec)
+    listed = subprocess.run(["systemctl", "list-units", "gq-1-1-*", "--no-legend"], capture_output=True, text=True)
+    assert f"gpuqueue job 1, attempt 1, of {spec.user}" in listed.stdout
+    backend.stop(1, 1, order(grace_s=0))
+    ended(backend, spec)
 
 
 def test_wakes_the_loop_when_an_attempt_comes_alive_saves_and_ends(backend: LocalBackend, tmp_path: Path) -> None:

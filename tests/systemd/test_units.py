@@ -12,6 +12,7 @@ import pytest
 
 SYSTEMD = Path(__file__).parents[2] / "systemd"
 PLACEHOLDER = "/opt/gpuqueue/bin/gpuqueued"
+UNDER_TEST = "gpuqueue-under-test.service"  # a node where it is installed may have drop-ins for gpuqueued.service
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="makes directories that belong to root")
 
 
@@ -35,10 +36,11 @@ def test_the_units_verify_with_the_path_filled_in(tmp_path: Path) -> None:
         program = Path(sys.executable)
     text = (SYSTEMD / "gpuqueued.service").read_text()
     assert text.count(PLACEHOLDER) == 1
-    (tmp_path / "gpuqueued.service").write_text(text.replace(PLACEHOLDER, str(program)))
+    unit = tmp_path / UNDER_TEST
+    unit.write_text(text.replace(PLACEHOLDER, str(program)))
     shutil.copy(SYSTEMD / "gpuqueue.slice", tmp_path)
     verified = subprocess.run(
-        [tool("systemd-analyze"), "verify", str(tmp_path / "gpuqueued.service"), str(tmp_path / "gpuqueue.slice")],
+        [tool("systemd-analyze"), "verify", str(unit), str(tmp_path / "gpuqueue.slice")],
         capture_output=True,
         text=True,
         env={**os.environ, "SYSTEMD_UNIT_PATH": f"{tmp_path}:"},
@@ -50,9 +52,9 @@ def test_the_units_verify_with_the_path_filled_in(tmp_path: Path) -> None:
 
 def test_a_mistake_in_a_unit_would_be_seen(tmp_path: Path) -> None:
     broken = (SYSTEMD / "gpuqueued.service").read_text().replace(PLACEHOLDER, "/nowhere/gpuqueued")
-    (tmp_path / "gpuqueued.service").write_text(broken.replace("KillMode=process", "KillMode=perhaps"))
+    (tmp_path / UNDER_TEST).write_text(broken.replace("KillMode=process", "KillMode=perhaps"))
     verified = subprocess.run(
-        [tool("systemd-analyze"), "verify", str(tmp_path / "gpuqueued.service")], capture_output=True, text=True
+        [tool("systemd-analyze"), "verify", str(tmp_path / UNDER_TEST)], capture_output=True, text=True
     )
     assert "perhaps" in verified.stderr
     assert "/nowhere/gpuqueued" in verified.stderr
