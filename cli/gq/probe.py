@@ -10,7 +10,7 @@ import click
 from gpuqueue.wire.errors import ErrorCode, GpuqueueError
 from gpuqueue.wire.jobs import SubmitRequest, to_json
 from gpuqueue.wire.states import FINAL_STATES, WAITING_STATES, JobClass, JobState, RestartMode
-from gpuqueue.wire.units import format_mib, format_seconds
+from gpuqueue.wire.units import counted, format_mib, format_seconds
 from gq import client
 from gq.arguments import AUTO, Between, json_option
 from gq.exits import DONE, FAILED, INTERRUPTED, usage
@@ -158,8 +158,8 @@ def _told(job: SubmitRequest, seen: Seen, go_on: bool, as_json: bool) -> int:
     claim_mib = claim_for(peak_mib)
     over = f"the whole run of {format_seconds(view.ran_s)}"
     if not whole:
-        counted = f"{seen.steps} steps in " if seen.steps else "no step that its log shows, in "
-        over = f"{counted}{format_seconds(view.ran_s)}; evaluation, saving and longer inputs later on were not seen"
+        steps = f"{counted(seen.steps, 'step')} in " if seen.steps else "no step that its log shows, in "
+        over = f"{steps}{format_seconds(view.ran_s)}; evaluation, saving and longer inputs later on were not seen"
     words = f"peak {format_mib(peak_mib)} over {over}"
     if not as_json:
         print(f"{words}\nuse --vram {claim_mib / 1024:g}G", flush=True)

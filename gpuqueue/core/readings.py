@@ -54,7 +54,7 @@ class ProbeState(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
     """What a backend knows of one attempt. `ended` fields speak only with EXITED; `old_boot` says that the
-    attempt belongs to a boot that is over (R6)."""
+    attempt belongs to a boot that is over (R6). `main_pid` is the job's own first process, dead or alive."""
 
     state: ProbeState
     why: str = ""  # with UNKNOWN; with ABSENT where a start came to nothing
@@ -62,6 +62,9 @@ class Probe:
     signal: int | None = None
     lost: bool = False
     failed_start: str | None = None
+    lasting: bool = False  # with failed_start: another try would only meet it again (R5)
+    oom_kills: int | None = None  # its processes that the kernel killed for want of host memory; None: not counted
+    main_pid: int | None = None
     stopped: bool = False
     killed: bool = False
     leftover_pids: tuple[int, ...] = ()

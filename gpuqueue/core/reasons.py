@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from string import Formatter
 
-from gpuqueue.wire.units import format_mib, format_seconds
+from gpuqueue.wire.units import counted, format_mib, format_seconds
 
 
 class ReasonCode(StrEnum):
@@ -67,8 +67,8 @@ class Reason:
     fields: Mapping[str, str | int] = field(default_factory=dict)
 
 
-# Field names end in their unit: `_mib` is printed as GiB, `_s` as a duration, the rest as it is. `found` is what the
-# log was found to say, with its colon, or nothing.
+# Field names end in their unit: `_mib` is printed as GiB, `_s` as a duration, the rest as it is; `{restarts:time}` is a
+# number with its noun. `found` is what the attempt was found to have died of, with its colon, or nothing.
 SENTENCES: dict[ReasonCode, str] = {
     ReasonCode.NEXT: "starts next",
     ReasonCode.VRAM: "needs {need_mib} on one card, {free_mib} is free for {job_class} jobs: {holders}",
@@ -81,12 +81,12 @@ SENTENCES: dict[ReasonCode, str] = {
     ReasonCode.CHECKPOINTS: "job {writer} of {writer_account} saves into the same checkpoint directory: starts when that job has ended",
     ReasonCode.DRAINED: "card {card} is drained: {why}",
     ReasonCode.NO_CARD_MATCHES: "no card matches {wanted}",
-    ReasonCode.TENANTS: "card {card} already has {tenants} tenants, the most the admin allows: {holders}",
+    ReasonCode.TENANTS: "card {card} already has {tenants:tenant}, the most the admin allows: {holders}",
     ReasonCode.IMPOSSIBLE: "can no longer run here: {why}",
     ReasonCode.CARDS_UNREADABLE: "the cards cannot be read: {why}",
     ReasonCode.NO_EXCLUSIVE: "a card for one job alone (--exclusive) is not offered by this release: ask for the VRAM that the job needs",
-    ReasonCode.ONE_CARD_ONLY: "{cards} cards for one job are not offered by this release: ask for one",
-    ReasonCode.TOO_MANY_CARDS: "{cards} cards are more than the {node_cards} that this node has",
+    ReasonCode.ONE_CARD_ONLY: "{cards:card} for one job are not offered by this release: ask for one",
+    ReasonCode.TOO_MANY_CARDS: "{cards:card} are more than the {node_cards} that this node has",
     ReasonCode.CLAIM_OVER_CARD: "{need_mib} is more than any card has: the largest holds {capacity_mib}",
     ReasonCode.CLAIM_OVER_TRAIN_PART: "{need_mib} is more than train jobs may hold on any card: {most_mib}, since {held_back_mib} of its {capacity_mib} is held back for light jobs",
     ReasonCode.CLAIM_OVER_LIGHT_PART: "{need_mib} is more than light jobs may hold on any card: {most_mib}, the part held back for them of {capacity_mib}",
@@ -105,8 +105,8 @@ SENTENCES: dict[ReasonCode, str] = {
     ReasonCode.OVERUSE: "declared {claim_mib}, used {used_mib} while card {card} was over-committed",
     ReasonCode.OVERUSE_QUOTA: "declared {claim_mib}, used {used_mib}, which is more than {account} may hold here ({allowed_mib})",
     ReasonCode.LIMIT: "ran {ran_s}, its time limit is {limit_s}",
-    ReasonCode.CRASH_LOOP: "failed {failures} times in a row without a newer checkpoint; last: {last}",
-    ReasonCode.TOO_MANY_RESTARTS: "restarted {restarts} times within 24h; last: {last}",
+    ReasonCode.CRASH_LOOP: "failed {failures:time} in a row without a newer checkpoint; last: {last}",
+    ReasonCode.TOO_MANY_RESTARTS: "restarted {restarts:time} within 24h; last: {last}",
     ReasonCode.OUT_OF_MEMORY: "ran out of GPU memory: {advice}",
     ReasonCode.VICTIM: "ran out of GPU memory that was promised to it: {offender}",
     ReasonCode.NO_RETRY: "{last}; not retried: {advice}",
@@ -122,13 +122,17 @@ def fields_of(code: ReasonCode) -> frozenset[str]:
 
 def sentence(reason: Reason) -> str:
     """The reason as one line of plain words. A field that is missing (kept by an older release) reads "?"."""
-    words = {name: _words(name, reason.fields.get(name, "?")) for name in fields_of(reason.code)}
-    return SENTENCES[reason.code].format_map(words)
+    parts = Formatter().parse(SENTENCES[reason.code])
+    return "".join(
+        said + (_words(name, noun, reason.fields.get(name, "?")) if name else "") for said, name, noun, _ in parts
+    )
 
 
-def _words(name: str, value: str | int) -> str:
-    if isinstance(value, int) and name.endswith("_mib"):
+def _words(name: str, noun: str | None, value: str | int) -> str:
+    if not isinstance(value, int):
+        return f"{value} {noun}s" if noun else value
+    if name.endswith("_mib"):
         return format_mib(value)
-    if isinstance(value, int) and name.endswith("_s"):
+    if name.endswith("_s"):
         return format_seconds(value)
-    return str(value)
+    return counted(value, noun) if noun else str(value)

@@ -14,7 +14,6 @@ from gpuqueue.wire.units import format_mib
 DAY_S = 86400
 PASSED_OVER_AFTER = 2  # R4: failed attempts from one checkpoint
 GROW_MARGIN_MIB, GROW_MARGIN_PERCENT = 512, 10  # R5: what --grow adds to the measured peak
-NOT_FOUND = 127  # the status of a shell whose command is not there
 # R5: causes that another try would only meet again.
 OUT_OF_MEMORY = frozenset({"out_of_memory", "quota_cap"})
 NOT_RETRIED = frozenset({"host_out_of_memory", "disk_full", "shm_full", "missing_module", "wrong_build"})
@@ -26,8 +25,9 @@ class AttemptEnd:
     """All that is known of how an attempt ended. `card_fault` is set where its card failed under it and is
     drained; `card` names that card for people. `cause` and `advice` are the diagnosis of its log, if any; where a
     neighbour is the cause, `advice` names the offender. `found` is the cause in two words for people, also where it is
-    too unsure to decide on. `newest_step` is that of the newest complete checkpoint of this job now. `peak_mib` is what
-    it is known to have needed on one card, `largest_mib` the most that such a job could ever claim."""
+    too unsure to decide on. `hopeless`: what was missing at its start, or a fault of the program itself, is sure to be
+    met again. `newest_step` is that of the newest complete checkpoint of this job now. `peak_mib` is what it is known
+    to have needed on one card, `largest_mib` the most that such a job could ever claim."""
 
     exit_status: int | None = None
     signal: int | None = None
@@ -42,6 +42,7 @@ class AttemptEnd:
     cause: str | None = None
     advice: str = ""
     found: str = ""
+    hopeless: bool = False
     peak_mib: int | None = None
     largest_mib: int | None = None
 
@@ -138,7 +139,7 @@ def _failed(job: Job, end: AttemptEnd, seen: Restarts, policy: RestartPolicy, no
         return _end(job, _because(job, end, reason), counted)
     recent = tuple(at for at in seen.recent_at if at > now - DAY_S)
     if len(recent) >= policy.per_day:
-        fields: dict[str, str | int] = {"restarts": len(recent), "last": sentence(reason)}
+        fields: dict[str, str | int] = {"restarts": len(recent), "last": sentence(_advised(reason, end))}
         return _end(job, Reason(ReasonCode.TOO_MANY_RESTARTS, fields), counted, JobState.STOPPED)
     if end.cause == "neighbour" and seen.as_victim < policy.victim_limit:  # O2
         victim = replace(seen, total=seen.total + 1, as_victim=seen.as_victim + 1)
@@ -148,7 +149,7 @@ def _failed(job: Job, end: AttemptEnd, seen: Restarts, policy: RestartPolicy, no
     if _would_fail_again(job, end):
         return _end(job, _because(job, end, reason), counted)
     if counted.failures_in_row >= policy.crash_limit:
-        fields = {"failures": counted.failures_in_row, "last": sentence(reason)}
+        fields = {"failures": counted.failures_in_row, "last": sentence(_advised(reason, end))}
         return _end(job, Reason(ReasonCode.CRASH_LOOP, fields), counted, JobState.STOPPED)
     counted = _again(counted, recent, now)
     if end.cause in OUT_OF_MEMORY and (claim_mib := _grown_mib(job, end)) is not None:
@@ -168,7 +169,7 @@ def _would_fail_again(job: Job, end: AttemptEnd) -> bool:
         return not job.ask.grow or job.restarts.grown or _grown_mib(job, end) is None
     if end.cause == "fragmentation":
         return job.restarts.used_expandable_segments
-    return end.cause in NOT_RETRIED or (end.failed_start is not None and end.exit_status == NOT_FOUND)
+    return end.hopeless or end.cause in NOT_RETRIED
 
 
 def _because(job: Job, end: AttemptEnd, reason: Reason) -> Reason:
@@ -178,10 +179,18 @@ def _because(job: Job, end: AttemptEnd, reason: Reason) -> Reason:
         if (most := _end_of_growth(job, end)) is not None:
             advice += f" (--grow: {format_mib(most)} is the most that could start here)"
         return Reason(ReasonCode.OUT_OF_MEMORY, {"advice": advice})
-    if end.cause in NOT_RETRIED:
+    if end.cause in NOT_RETRIED or (end.hopeless and end.failed_start is None):
         advice = end.advice or str(end.cause).replace("_", " ")
         return Reason(ReasonCode.NO_RETRY, {"last": sentence(reason), "advice": advice})
-    return reason
+    return _advised(reason, end)
+
+
+def _advised(reason: Reason, end: AttemptEnd) -> Reason:
+    """With what to do about it, where the reason says what was found."""
+    if not (end.found and end.advice and "found" in reason.fields):
+        return reason
+    advice = end.advice[0].upper() + end.advice[1:]
+    return replace(reason, fields={**reason.fields, "found": f"{reason.fields['found']}. {advice}"})
 
 
 def _end_of_growth(job: Job, end: AttemptEnd) -> int | None:

@@ -7,7 +7,7 @@ from gpuqueue.core.model import Job
 from gpuqueue.core.reasons import Reason, ReasonCode, sentence
 from gpuqueue.core.snapshot import Account, Lease, Stranger
 from gpuqueue.wire.states import JobState
-from gpuqueue.wire.units import format_mib, format_seconds
+from gpuqueue.wire.units import counted, format_mib, format_seconds
 
 NAMED = 3  # holders named one by one; the rest are counted
 
@@ -99,7 +99,7 @@ def holders(leases: Iterable[Lease], now: int, load: CardLoad | None = None) -> 
     largest = sorted(leases, key=lambda lease: (-lease.charge_mib, lease.job_id))
     parts = [_holder(lease, now) for lease in largest[:NAMED]]
     if rest := largest[NAMED:]:
-        parts.append(f"{len(rest)} more jobs {format_mib(sum(lease.charge_mib for lease in rest))}")
+        parts.append(f"{counted(len(rest), 'more job')} {format_mib(sum(lease.charge_mib for lease in rest))}")
     if load is not None and load.outside_mib > 0:
         parts.append(f"{format_mib(load.outside_mib)} outside the queue ({strangers(load.card.strangers)})")
     return ", ".join(parts) or "nobody holds any"

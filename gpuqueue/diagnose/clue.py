@@ -79,7 +79,7 @@ _WORTH_READING = re.compile(
     r"error|exception|fail|memory|alloc|oom|kill|signal|space|quota|xid|assert|cuda|nccl|hip|gpu|driver"
     r"|module|nvml|fault|abort|terminat|interrupt|time|limit|not found|no such|denied|dumped|shm|symbol"
     r"|exhausted|status|disk|corrupt|pointer|free\(\)|exit|bus|kernel|device|resource|import|hsa|blocks"
-    r"|seq len|version|addr|illegal|hangup|quit|preempt|cancel|open file",
+    r"|seq len|version|addr|illegal|hangup|quit|preempt|cancel|open file|can't open",
     re.IGNORECASE,
 )
 

@@ -7,7 +7,7 @@ from gpuqueue.diagnose import memory
 from gpuqueue.diagnose.clue import Clue, Strength, Wording, find_clues, wording
 from gpuqueue.diagnose.finding import Cause, Confidence, Evidence, Finding, Retry
 from gpuqueue.diagnose.log import lines_of
-from gpuqueue.diagnose.outside import NOT_FOUND, kernel_clues, status_clues
+from gpuqueue.diagnose.outside import NOT_EXECUTABLE, NOT_FOUND, kernel_clues, not_by_the_kernel, status_clues
 from gpuqueue.diagnose.phase import phase_at
 from gpuqueue.diagnose.progress import Progress, lines_after, progress_of, said_done, was_survived
 from gpuqueue.diagnose.stopped import stopped_by_us
@@ -135,7 +135,8 @@ def _all_clues(reading: _Reading, evidence: Evidence) -> list[Clue]:
         for trace in reading.traces
         if not trace.is_wrapper and explained.isdisjoint(range(trace.end, trace.message_end + 1))
     ]
-    return [*kernel_clues(lines, evidence), *said, *raised, *status_clues(lines, evidence)]
+    clues = [*kernel_clues(lines, evidence), *said, *raised, *status_clues(lines, evidence)]
+    return [not_by_the_kernel(clue, evidence) for clue in clues]
 
 
 def _is_past(clue: Clue, reading: _Reading, evidence: Evidence) -> bool:
@@ -176,7 +177,8 @@ def _finding(clue: Clue, reading: _Reading, evidence: Evidence) -> Finding:
         finding = greedy
     else:
         finding = Finding(row.cause, row.confidence, clue.text, clue.advice, row.retry, phase)
-    if row.cause is Cause.missing_module and evidence.exit_status == NOT_FOUND and clue.line < len(reading.lines):
+    shells = evidence.exit_status in (NOT_FOUND, NOT_EXECUTABLE) and clue.line < len(reading.lines)
+    if row.cause is Cause.missing_module and shells:
         return replace(finding, confidence=Confidence.high)  # the shell's words and its status say the same
     if row is _TRACEBACK and evidence.failed:
         return replace(finding, confidence=Confidence.high)

@@ -59,12 +59,14 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """All that is known about an ended attempt. Only `log_tail` is needed; None and () mean unknown.
+    """All that is known about an ended attempt. Only `log_tail` is needed; None means unknown, and so does () but for
+    `kernel_lines`.
 
     `signal` is what the process died of; an `exit_status` of 128 + n or -n says the same.
     `stop_reason` is set when gpuqueue itself ended the job (a word or sentence of its own).
     `curve` holds (second since start, MiB on the card); `neighbours` (pid, owner, MiB) of every other
-    process on the card; `kernel_lines` the kernel log of the attempt's time, with Xid and OOM-killer lines.
+    process on the card; `kernel_lines` the kernel log of the attempt's time, with Xid and OOM-killer lines;
+    `oom_kills` the job's processes that the kernel killed for want of host memory, where it counts them.
     """
 
     log_tail: str
@@ -76,7 +78,8 @@ class Evidence:
     cap_mib: int | None = None
     neighbours: tuple[tuple[int, str, int], ...] = ()
     own_pids: frozenset[int] = frozenset()
-    kernel_lines: tuple[str, ...] = ()
+    kernel_lines: tuple[str, ...] | None = None
+    oom_kills: int | None = None
     host_mem_total_mib: int | None = None
 
     @property

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from gpuqueue.core.readings import ProcessUse
 from gpuqueue.core.snapshot import Activity, Sample
 
+MAX_PIDS = 4096  # of one attempt, the newest; a job may fork without end
 MAX_SAMPLES = 240  # a window is judged by sums, so old samples may be merged without changing any sum
 
 
@@ -16,6 +17,7 @@ class _Record:
     activity: Activity = field(default_factory=Activity)
     last_use: ProcessUse | None = None
     last_at: int = 0
+    seen_pids: dict[int, None] = field(default_factory=dict)  # oldest first
     gpu_samples: list[int] = field(default_factory=list)
     gpu_hidden: bool = False
     warnings: dict[str, str] = field(default_factory=dict)  # kind -> the sentence that stands
@@ -48,6 +50,9 @@ class ActivityBook:
         else:
             record.gpu_samples.append(gpu_permille)
         current = use or ProcessUse(pids=frozenset(), cpu_ms=0, io_bytes=0)
+        record.seen_pids |= dict.fromkeys(current.pids)
+        for pid in list(record.seen_pids)[:-MAX_PIDS]:
+            del record.seen_pids[pid]
         if record.last_use is None:
             record.last_use, record.last_at = current, now
             return
@@ -105,6 +110,11 @@ class ActivityBook:
         """Its processes at the last look."""
         record = self._records.get(key)
         return record.last_use.pids if record is not None and record.last_use is not None else frozenset()
+
+    def seen_pids(self, key: tuple[int, int]) -> frozenset[int]:
+        """Its processes at any look: the kernel names dead ones, and who waits for a dead one may wait for long."""
+        record = self._records.get(key)
+        return frozenset(record.seen_pids) if record is not None else frozenset()
 
     def _fit(self, samples: tuple[Sample, ...], now: int) -> tuple[Sample, ...]:
         """Drops what is older than the window, and merges the shortest neighbours while there are too many."""

@@ -25,24 +25,20 @@ Uses = Mapping[tuple[int, int], ProcessUse]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Autopsy:
     """`cause` is set where it is sure enough to decide on (R5), `diagnosis` where there is something to tell.
-    `needed_mib` is what the job's own words say that it held and wanted on one card."""
+    `hopeless` is a fault of the program itself, sure to be met again; `headline` a few words for people, "" where they
+    would be a mere guess, or say no more than the exit status does. `needed_mib` is what the job's own words say that
+    it held and wanted on one card."""
 
     cause: str | None = None
     diagnosis: Diagnosis | None = None
+    hopeless: bool = False
+    headline: str = ""
     needed_mib: int | None = None
 
     @property
     def likely(self) -> bool:
         """Whether there is a finding that is more than a guess."""
         return self.diagnosis is not None and self.diagnosis.confidence != Confidence.low
-
-    @property
-    def headline(self) -> str:
-        """A few words for people; "" where it would be a mere guess, or say no more than the exit status does."""
-        if self.diagnosis is None or not self.likely or self.diagnosis.cause in (Cause.signal, Cause.program_error):
-            return ""
-        words = self.diagnosis.cause.replace("_", " ")
-        return words if self.diagnosis.confidence == Confidence.high else f"probably {words}"
 
 
 def examine(engine: Engine, job: Job, attempt: Attempt, probe: Probe, reading: NodeReading, uses: Uses) -> Autopsy:
@@ -52,6 +48,7 @@ def examine(engine: Engine, job: Job, attempt: Attempt, probe: Probe, reading: N
     key = (attempt.job_id, attempt.number)
     # A card read a moment ago may still show processes that are dead by now: they are this attempt's, no strangers.
     own = engine.activity.pids(key) | (uses[key].pids if key in uses else frozenset())
+    own |= frozenset({probe.main_pid} if probe.main_pid is not None else ())
     uses = {**uses, key: ProcessUse(pids=own, cpu_ms=0, io_bytes=0)}
     request = engine.store.request(job.id)
     capped = request is not None and request.cap and attempt.cards
@@ -63,12 +60,13 @@ def examine(engine: Engine, job: Job, attempt: Attempt, probe: Probe, reading: N
         cap_mib=allocator_cap_mib(attempt.claim_mib) if capped else None,
         curve=engine.curves.of(attempt),
         neighbours=_neighbours(engine, attempt, reading, uses),
-        own_pids=own,
+        own_pids=own | engine.activity.seen_pids(key),
         kernel_lines=_kernel_lines(engine, attempt),
+        oom_kills=probe.oom_kills,
     )
     # The offender may have gone between the death and this look: the look before it counts, too.
     looks = (observe(engine, reading, uses), engine.snapshot)
-    return _told(_blame(attempt, diagnose(evidence), looks))
+    return _told(_blame(attempt, diagnose(evidence), looks), probe)
 
 
 def _tail(engine: Engine, attempt: Attempt) -> str:
@@ -79,9 +77,12 @@ def _tail(engine: Engine, attempt: Attempt) -> str:
     return data.decode(errors="replace")
 
 
-def _kernel_lines(engine: Engine, attempt: Attempt) -> tuple[str, ...]:
-    """What the kernel logged while the attempt ran, without what it says of other cards than the attempt's."""
-    lines = engine.backend.kernel_lines(attempt.started_unix) or ()
+def _kernel_lines(engine: Engine, attempt: Attempt) -> tuple[str, ...] | None:
+    """What the kernel logged while the attempt ran, without what it says of other cards than the attempt's; None where
+    it may not be read."""
+    lines = engine.backend.kernel_lines(attempt.started_unix)
+    if lines is None:
+        return None
     cards = {pci_address(card.pci_bus_id) for card in engine.snapshot.cards if card.uuid in attempt.cards}
     elsewhere = {event.line for event in parse_all(lines) if event.pci and event.pci not in cards}
     return tuple(line for line in lines if line.strip() not in elsewhere)
@@ -154,8 +155,11 @@ def _offender(attempt: Attempt, look: Snapshot) -> str | None:
     return None
 
 
-def _told(finding: Finding) -> Autopsy:
-    low = finding.confidence is Confidence.low
+def _told(finding: Finding, probe: Probe) -> Autopsy:
+    low, high = finding.confidence is Confidence.low, finding.confidence is Confidence.high
+    hopeless = finding.cause is Cause.program_error and high and finding.retry is Retry.no
+    plain = finding.cause is Cause.program_error or (finding.cause is Cause.signal and probe.signal is not None)
+    words = "" if plain and not hopeless else str(finding.cause).replace("_", " ")
     if finding.cause is Cause.none or (low and finding.cause is Cause.program_error):
         return Autopsy()  # it would say no more than the exit status does
     return Autopsy(
@@ -166,6 +170,8 @@ def _told(finding: Finding) -> Autopsy:
             evidence=finding.evidence[:MAX_EVIDENCE],
             advice=finding.advice,
         ),
+        hopeless=hopeless,
+        headline=words if high or not words else "" if low else f"probably {words}",
         needed_mib=finding.needed_mib,
     )
 

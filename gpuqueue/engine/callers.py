@@ -36,7 +36,7 @@ def identify(peer: Peer, admin_group: str, daemon_uid: int) -> Caller:
     try:
         user = pwd.getpwuid(peer.uid).pw_name
     except KeyError:
-        user = f"uid{peer.uid}"
+        user = nameless(peer.uid)
     groups = peer.groups if peer.groups is not None else database_groups(user, peer.gid)
     return Caller(
         uid=peer.uid,
@@ -45,6 +45,11 @@ def identify(peer: Peer, admin_group: str, daemon_uid: int) -> Caller:
         groups=groups,
         admin=peer.uid in (0, daemon_uid) or admin_gid(admin_group) in (*groups, peer.gid),
     )
+
+
+def nameless(uid: int) -> str:
+    """What a user is called whom the user database does not know."""
+    return f"uid{uid}"
 
 
 def admin_gid(admin_group: str) -> int | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from gpuqueue.engine import cap
 from gpuqueue.engine.engine import Engine
 from gpuqueue.wire.jobs import CheckView
-from gpuqueue.wire.units import format_mib
+from gpuqueue.wire.units import counted, format_mib
 
 CONTAINMENT = {
     "systemd": ("ok", "every attempt is a transient systemd unit"),
@@ -25,7 +25,7 @@ def _daemon(engine: Engine) -> Iterator[CheckView]:
             name="supervision", level="fail", text=f"the last tick failed: {engine.broken}", hint="see the daemon's log"
         )
     else:
-        yield CheckView(name="supervision", level="ok", text=f"running, {engine.ticks} ticks so far")
+        yield CheckView(name="supervision", level="ok", text=f"running, {counted(engine.ticks, 'tick')} so far")
     level, text = CONTAINMENT[engine.backend.containment]
     text += "" if engine.backend.limits_memory else "; --mem is not enforced, without a memory controller"
     yield CheckView(name="containment", level=level, text=f"{engine.backend.containment}: {text}")

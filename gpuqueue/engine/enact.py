@@ -12,11 +12,11 @@ from gpuqueue.core.decisions import Charge, Finish, Start, Stop, Supervision, Wa
 from gpuqueue.core.limits import ran_s
 from gpuqueue.core.model import AfterStop, Attempt, AttemptPhase, Job, StopIntent
 from gpuqueue.core.phases import legal
-from gpuqueue.core.readings import Probe
+from gpuqueue.core.readings import Probe, ProbeState
 from gpuqueue.core.reasons import Reason, sentence
 from gpuqueue.core.snapshot import Snapshot
 from gpuqueue.engine.engine import Engine
-from gpuqueue.engine.launch import build_spec
+from gpuqueue.engine.launch import AccountGone, build_spec
 from gpuqueue.wire.errors import GpuqueueError
 from gpuqueue.wire.rundir import REPORT, StopOrder
 from gpuqueue.wire.states import JobState
@@ -82,22 +82,23 @@ def launch(engine: Engine, job: Job, attempt: Attempt) -> None:
     if missing:
         log.warning("job %d waits to be launched: card %s is not readable now", job.id, missing[0])
         return
-    spec = build_spec(
-        job,
-        attempt,
-        request,
-        [by_uuid[uuid] for uuid in attempt.cards],
-        pin=engine.settings.policy.place.pin,
-        log_cap_bytes=engine.settings.log_cap_mib * 1024 * 1024,
-        card_environment=engine.cards.job_environment(),
-        card_totals_mib=[card.total_mib for card in engine.reading.cards if card.uuid in attempt.cards],
-        report=Path(engine.backend.log_path(job.id, attempt.number)).with_name(REPORT),
-    )
     try:
+        spec = build_spec(
+            job,
+            attempt,
+            request,
+            [by_uuid[uuid] for uuid in attempt.cards],
+            pin=engine.settings.policy.place.pin,
+            log_cap_bytes=engine.settings.log_cap_mib * 1024 * 1024,
+            card_environment=engine.cards.job_environment(),
+            card_totals_mib=[card.total_mib for card in engine.reading.cards if card.uuid in attempt.cards],
+            report=Path(engine.backend.log_path(job.id, attempt.number)).with_name(REPORT),
+        )
         engine.backend.start(spec)
-    except GpuqueueError as error:
-        log.error("job %d could not be launched: %s", job.id, error.message)
-        engine.failed_launches[(job.id, attempt.number)] = error.message
+    except (AccountGone, GpuqueueError) as error:
+        log.error("job %d could not be launched: %s", job.id, error)
+        end = Probe(state=ProbeState.EXITED, failed_start=str(error), lasting=isinstance(error, AccountGone))
+        engine.failed_launches[(job.id, attempt.number)] = end
         engine.wake()
         return
     where = ", ".join(f"card {by_uuid[uuid].index}" for uuid in attempt.cards) or "no card"

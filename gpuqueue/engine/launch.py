@@ -9,7 +9,7 @@ from pathlib import Path
 from gpuqueue.core.model import Attempt, Job
 from gpuqueue.core.restart import passed_over
 from gpuqueue.core.snapshot import Card
-from gpuqueue.engine.callers import database_groups
+from gpuqueue.engine.callers import database_groups, nameless
 from gpuqueue.engine.cap import cap
 from gpuqueue.wire.jobs import SubmitRequest
 from gpuqueue.wire.rundir import MARKER_ENV, Spec
@@ -17,6 +17,10 @@ from gpuqueue.wire.rundir import MARKER_ENV, Spec
 # All that some PyTorch reads; the first is read by every one that knows expandable segments.
 ALLOCATOR_OPTIONS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")
 PINNING = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES")
+
+
+class AccountGone(Exception):
+    """Nobody is left whom the job could run as; the message is one sentence."""
 
 
 def build_spec(
@@ -32,7 +36,7 @@ def build_spec(
     report: Path,
 ) -> Spec:
     """Everything the shim needs. `cards` are the attempt's, in the order that the job sees them,
-    `report` is where a capped job writes what its framework held."""
+    `report` is where a capped job writes what its framework held. Raises AccountGone."""
     environment, notes = _environment(job, attempt, request, cards, pin)
     environment.update(card_environment)
     told, said = cap(request, attempt.claim_mib, card_totals_mib, report)
@@ -113,13 +117,18 @@ def _with_expandable_segments(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def _identity(job: Job) -> tuple[int, int, tuple[int, ...]]:
-    """Groups are read when the attempt starts, as a login would: leaving a group takes effect (J1)."""
-    try:
-        entry = pwd.getpwuid(job.uid)
-    except KeyError:
-        return job.uid, job.uid, ()
+    """Groups are read when the attempt starts, as a login would: leaving a group takes effect (J1). So does leaving
+    altogether: a uid that has passed to somebody else runs nothing of his predecessor's."""
     if job.uid == os.geteuid():  # without root the daemon's own groups are the only ones there are
         return job.uid, os.getegid(), tuple(os.getgroups())
+    try:
+        entry = pwd.getpwnam(job.user)
+    except KeyError:
+        if job.user == nameless(job.uid):
+            return job.uid, job.uid, ()
+        raise AccountGone(f"its user {job.user} (uid {job.uid}) has no account here any more") from None
+    if entry.pw_uid != job.uid:
+        raise AccountGone(f"{job.user} was uid {job.uid} when it was submitted, and is uid {entry.pw_uid} now")
     return job.uid, entry.pw_gid, database_groups(entry.pw_name, entry.pw_gid)
 
 

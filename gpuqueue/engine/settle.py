@@ -18,6 +18,7 @@ from gpuqueue.engine import enact, history
 from gpuqueue.engine.autopsy import examine
 from gpuqueue.engine.engine import Engine
 from gpuqueue.engine.observe import account
+from gpuqueue.wire.procfs import booted_unix
 from gpuqueue.wire.states import JobState
 
 Probes = Mapping[tuple[int, int], Probe]
@@ -75,8 +76,8 @@ def _not_started(engine: Engine, attempt: Attempt, reading: NodeReading, uses: U
         end = Probe(state=ProbeState.EXITED, old_boot=True, lost=True)
     elif job.stop is not None:
         end = Probe(state=ProbeState.EXITED, stopped=True)
-    elif why := engine.failed_launches.pop((attempt.job_id, attempt.number), None):
-        end = Probe(state=ProbeState.EXITED, failed_start=why)
+    elif failed := engine.failed_launches.pop((attempt.job_id, attempt.number), None):
+        end = failed
     else:
         enact.launch(engine, job, attempt)
         return
@@ -128,6 +129,7 @@ def _ended(
         cause=autopsy.cause,
         advice=autopsy.diagnosis.advice if autopsy.diagnosis is not None else "",
         found=autopsy.headline,
+        hopeless=autopsy.hopeless or _will_not_start(job, probe),
         peak_mib=max((mib for mib in (attempt.peak_mib, autopsy.needed_mib) if mib is not None), default=None),
         largest_mib=_largest_mib(engine, job),
     )
@@ -152,6 +154,11 @@ def _ended(
         enact.finish(engine, job, attempt, finish, ended_unix=ended_unix, probe=probe)
         history.keep(engine, job, attempt, finish, autopsy, probe, ended_unix)
     _announce(engine, job, attempt, finish, outcome)
+
+
+def _will_not_start(job: Job, probe: Probe) -> bool:
+    """R5: but a job from before this boot may be early: homes are still to be mounted, accounts to be served."""
+    return probe.lasting and job.submitted_unix >= booted_unix()
 
 
 def _largest_mib(engine: Engine, job: Job) -> int | None:

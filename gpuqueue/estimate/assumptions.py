@@ -17,7 +17,8 @@ def of(run: Run) -> tuple[str, ...]:
         return (*_vllm(run), _context(run))
     if not run.trains:
         length = run.prompt_len + run.new_tokens
-        return (f"{run.sequences} sequence(s) of {length} tokens in the cache", _context(run))
+        sequences = "1 sequence" if run.sequences == 1 else f"{run.sequences} sequences"
+        return (f"{sequences} of {length} tokens in the cache", _context(run))
     return (*_training(run), _context(run))
 
 

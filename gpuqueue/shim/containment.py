@@ -66,6 +66,15 @@ class Containment:
         for process in self.processes():
             send_signal(process, signal.SIGKILL)
 
+    def oom_kills(self) -> int | None:
+        """How many of its processes the kernel killed for want of host memory, under its own limit or the machine's.
+        None where nobody counts: no cgroup of its own, or no memory controller there."""
+        if self.cgroup is None:
+            return None
+        # In a unit the controllers end at the unit: what the job's own directory below it lacks stands there.
+        counting = [self.cgroup, self.cgroup.parent] if self._spec.containment == "systemd" else [self.cgroup]
+        return next((kills for group in counting if (kills := oom_kills(group / "memory.events")) is not None), None)
+
     def remove(self) -> None:
         """Once it is empty."""
         if self.cgroup:
@@ -98,6 +107,15 @@ class Containment:
 
     def _limit(self, file: str, value: str) -> bool:
         return self.cgroup is not None and _write(self.cgroup / file, value)
+
+
+def oom_kills(events: Path) -> int | None:
+    """The kernel's count in a `memory.events` of cgroup v2; None where there is no such file."""
+    try:
+        counts = dict(line.split() for line in events.read_text(encoding="ascii").splitlines())
+    except OSError:
+        return None
+    return int(counts["oom_kill"]) if "oom_kill" in counts else None
 
 
 def _pin_to_cores(pid: int, job_id: int, count: int) -> None:

@@ -20,6 +20,7 @@ class Ending:
     signal: int | None = None
     lost: bool = False
     failed_start: str | None = None
+    lasting: bool = False
 
 
 class Reaper:
@@ -81,7 +82,7 @@ class OwnChild:
         try:
             self._child.started()
         except CannotStart as error:
-            return Ending(exit_status=error.exit_status, failed_start=str(error))
+            return Ending(exit_status=error.exit_status, failed_start=str(error), lasting=error.lasting)
         except OSError as error:
             return Ending(lost=True, failed_start=f"its start could not be followed: {error.strerror}")
         return ending

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from gpuqueue.shim.owner import CannotStart, become, reset_signals
+from gpuqueue.shim.owner import CannotStart, become, is_lasting, reset_signals
 from gpuqueue.wire.rundir import LOG, MARKER_ENV, SCRIPT, USER_DIR, Spec
 
 _READY, _GO = b"ready", b"go"
@@ -35,7 +35,7 @@ class Child:
         if descriptors:
             self.log = descriptors[0]
         if message != _READY:
-            _raise(message or b'{"sentence": "its process was killed before it could start", "exit_status": 126}')
+            _raise(message)
         return True
 
     def release(self) -> None:
@@ -79,9 +79,9 @@ def _live(
             os._exit(0)
         _run([*command, *more], environment)
     except CannotStart as error:
-        _tell(shim, str(error), error.exit_status)
+        _tell(shim, error)
     except OSError as error:
-        _tell(shim, f"{error.filename or 'the job'}: {error.strerror}", 126)
+        _tell(shim, CannotStart(f"{error.filename or 'the job'}: {error.strerror}", lasting=is_lasting(error)))
     finally:
         os._exit(127)
 
@@ -95,12 +95,13 @@ def _prepare(run_dir: Path, spec: Spec, environment: dict[str, str], user_dir: i
     log_of_the_monitor = open_log(user_dir, os.O_RDWR)
     command = spec.argv if spec.script is None else _script_command(run_dir, spec, environment, user_dir)
     if not command:
-        raise CannotStart("there is no command to run", 127)
+        raise CannotStart("there is no command to run", 127, lasting=True)
     os.umask(spec.umask)
     try:
         os.chdir(spec.cwd)
     except OSError as error:
-        raise CannotStart(f"cannot change directory to {spec.cwd}: {error.strerror}") from error
+        sentence = f"cannot change directory to {spec.cwd}: {error.strerror}"
+        raise CannotStart(sentence, lasting=is_lasting(error)) from error
     os.dup2(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), 0)
     os.dup2(output, 1)
     os.dup2(output, 2)
@@ -126,7 +127,8 @@ def _script_command(run_dir: Path, spec: Spec, environment: dict[str, str], user
         file.write(text)
     path = str(run_dir / USER_DIR / SCRIPT)
     if not os.access(path, os.R_OK):
-        raise CannotStart(f"{spec.user} cannot reach the copy of the script, {path}: a directory above it is closed")
+        sentence = f"{spec.user} cannot reach the copy of the script, {path}: a directory above it is closed"
+        raise CannotStart(sentence, lasting=True)
     is_python = (spec.script_name or "").endswith(".py")
     if is_python:
         # Python looks for modules beside the script; beside the copy there are none.
@@ -145,7 +147,8 @@ def _first_of(candidates: tuple[str, ...], environment: dict[str, str]) -> str:
     for name in candidates:
         if path := _on_path(name, environment):
             return path
-    raise CannotStart(f"no {' or '.join(candidates)} in the job's PATH ({environment.get('PATH', 'unset')})", 127)
+    path = environment.get("PATH", "unset")
+    raise CannotStart(f"no {' or '.join(candidates)} in the job's PATH ({path})", 127, lasting=True)
 
 
 def _on_path(name: str, environment: dict[str, str]) -> str | None:
@@ -158,29 +161,33 @@ def _run(command: list[str], environment: dict[str, str]) -> NoReturn:
     name = command[0]
     path = name if "/" in name else _on_path(name, environment)
     if path is None:
-        raise CannotStart(f"{name}: no such command", 127)
+        raise CannotStart(f"{name}: no such command", 127, lasting=True)
     try:
         os.execve(path, command, environment)
     except FileNotFoundError as error:
         if "\r" in name:
-            raise CannotStart(f"no such interpreter: {name!r}; the script has Windows line ends", 127) from error
+            sentence = f"no such interpreter: {name!r}; the script has Windows line ends"
+            raise CannotStart(sentence, 127, lasting=True) from error
         missing = "its interpreter does not exist" if Path(name).exists() else "no such command"
-        raise CannotStart(f"{name}: {missing}", 127) from error
+        raise CannotStart(f"{name}: {missing}", 127, lasting=True) from error
     except ValueError as error:
-        raise CannotStart(f"cannot run {name!r}: {error}") from error
+        raise CannotStart(f"cannot run {name!r}: {error}", lasting=True) from error
     except OSError as error:
         hint = "; it needs a first line such as #!/bin/sh" if error.errno == errno.ENOEXEC else ""
-        raise CannotStart(f"cannot run {name}: {error.strerror}{hint}") from error
+        raise CannotStart(f"cannot run {name}: {error.strerror}{hint}", lasting=is_lasting(error)) from error
 
 
-def _tell(shim: socket.socket, sentence: str, exit_status: int) -> None:
+def _tell(shim: socket.socket, error: CannotStart) -> None:
+    words = {"sentence": str(error), "exit_status": error.exit_status, "lasting": error.lasting}
     with suppress(OSError):  # the shim died first
-        shim.send(json.dumps({"sentence": sentence, "exit_status": exit_status}).encode())
+        shim.send(json.dumps(words).encode())
 
 
 def _raise(message: bytes) -> NoReturn:
+    if not message:
+        raise CannotStart("its process was killed before it could start")
     words = json.loads(message)
-    raise CannotStart(words["sentence"], words["exit_status"])
+    raise CannotStart(words["sentence"], words["exit_status"], lasting=words["lasting"])
 
 
 def environment_of(spec: Spec, resume_from: str | None) -> dict[str, str]:

@@ -32,6 +32,7 @@ from gpuqueue.wire.rundir import (
     read_record,
     write_record,
 )
+from gpuqueue.wire.units import counted
 
 ROUND_S = 1.0
 BUSY_ROUND_S = 0.1  # while the log grows fast
@@ -150,7 +151,7 @@ class Monitor:
         """8: nobody runs on uncharged. Under a stop order they have its signal and its grace already: where a shell
         dies of the signal at once, the trainer below it still saves."""
         if self._order is None:
-            self.say(f"{len(left)} of the job's processes outlived its main process and are stopped")
+            self.say(f"{counted(len(left), 'process')} of the job outlived its main process: stopped now")
             self._containment.signal(signal.SIGTERM)
             self._kill_at = min(self._kill_at, time.monotonic() + CHILDREN_GRACE_S)
 
@@ -162,12 +163,14 @@ class Monitor:
             signal=how.signal,
             lost=how.lost,
             failed_start=how.failed_start,
+            lasting=how.lasting,
             stopped=self._stopped,
             killed=self._killed,
             leftover_pids=[process.pid for process in left],
             leftover_start_ticks=[process.start_ticks for process in left],
             ended_at=time.time(),
             resumed_from=self._resumed_from,
+            oom_kills=self._containment.oom_kills(),
         )
 
     def _finish(self, record: Exit) -> None:

@@ -4,6 +4,7 @@ Root opens nothing that a user can write. Whatever lies with the user (the log, 
 directory, a command) is touched by a child that has become the user first.
 """
 
+import errno
 import os
 import signal
 import socket
@@ -13,13 +14,35 @@ from contextlib import suppress
 
 from gpuqueue.wire.rundir import Spec
 
+# What is not there, not allowed or no program stays so; memory, space and file servers may come back.
+_LASTING = frozenset(
+    {
+        errno.E2BIG,
+        errno.EACCES,
+        errno.EISDIR,
+        errno.ELOOP,
+        errno.ENAMETOOLONG,
+        errno.ENOENT,
+        errno.ENOEXEC,
+        errno.ENOTDIR,
+        errno.EPERM,
+    }
+)
+
 
 class CannotStart(Exception):
-    """The job's first instruction cannot be reached; the message is one sentence for its owner."""
+    """The job's first instruction cannot be reached; the message is one sentence for its owner. `lasting`: another
+    try would only meet it again (R5)."""
 
-    def __init__(self, sentence: str, exit_status: int = 126) -> None:
+    def __init__(self, sentence: str, exit_status: int = 126, *, lasting: bool = False) -> None:
         super().__init__(sentence)
         self.exit_status = exit_status
+        self.lasting = lasting
+
+
+def is_lasting(error: OSError) -> bool:
+    """Whether the system would say the same to another try."""
+    return error.errno in _LASTING
 
 
 def become(spec: Spec) -> None:
@@ -29,9 +52,9 @@ def become(spec: Spec) -> None:
         os.setresgid(spec.gid, spec.gid, spec.gid)
         os.setresuid(spec.uid, spec.uid, spec.uid)
         if set(os.getgroups()) != set(spec.groups):
-            raise CannotStart(f"the kernel did not take the groups of {spec.user}")
+            raise CannotStart(f"the kernel did not take the groups of {spec.user}", lasting=True)
     if os.getresuid() != (spec.uid,) * 3 or os.getresgid() != (spec.gid,) * 3:
-        raise CannotStart(f"cannot run as {spec.user} (uid {spec.uid}, gid {spec.gid}) without root")
+        raise CannotStart(f"cannot run as {spec.user} (uid {spec.uid}, gid {spec.gid}) without root", lasting=True)
 
 
 def reset_signals() -> None:

@@ -55,7 +55,8 @@ def run_attempt(run_dir: Path) -> None:
         notes = [*spec.notes, *found.notes, *containment.hold(job)]
     except (CannotStart, OSError, ValueError) as error:
         containment.remove()
-        write_exit(run_dir, _never_started(str(error), exit_status=getattr(error, "exit_status", 126)))
+        status, lasting = getattr(error, "exit_status", 126), getattr(error, "lasting", False)
+        write_exit(run_dir, _never_started(str(error), exit_status=status, lasting=lasting))
         return
     order = read_record(run_dir / STOP, StopOrder)
     if order is not None:
@@ -113,12 +114,15 @@ def _until_ready(child: Child) -> None:
     child.ready()
 
 
-def _never_started(sentence: str, *, exit_status: int | None = None, signal: int | None = None) -> Exit:
+def _never_started(
+    sentence: str, *, exit_status: int | None = None, signal: int | None = None, lasting: bool = False
+) -> Exit:
     return Exit(
         exit_status=exit_status,
         signal=signal,
         lost=False,
         failed_start=sentence,
+        lasting=lasting,
         stopped=signal is not None,
         killed=False,
         leftover_pids=[],

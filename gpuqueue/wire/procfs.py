@@ -60,6 +60,12 @@ def boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
+def booted_unix() -> int:
+    """The second at which this machine came up."""
+    lines = Path("/proc/stat").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("btime "))
+
+
 def read_process(pid: int) -> Process | None:
     """The process now, a zombie included; None where there is none."""
     text = _read(f"/proc/{pid}/stat")

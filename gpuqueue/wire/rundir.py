@@ -141,7 +141,8 @@ class Progress:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exit:
     """How the attempt ended. Exactly one of exit_status, signal and lost speaks; `failed_start` is set where
-    the job's first instruction was never reached (bad cwd, no such command) and says why in one sentence."""
+    the job's first instruction was never reached (bad cwd, no such command) and says why in one sentence;
+    `lasting` then says that another try would only meet it again (R5)."""
 
     exit_status: int | None
     signal: int | None
@@ -153,6 +154,8 @@ class Exit:
     ended_at: float
     resumed_from: str | None = None
     leftover_start_ticks: list[int] = field(default_factory=list)  # one for each of leftover_pids
+    lasting: bool = False
+    oom_kills: int | None = None  # its processes that the kernel killed for want of host memory; None: not counted
     protocol: int = PROTOCOL
 
 

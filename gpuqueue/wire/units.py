@@ -1,4 +1,4 @@
-"""Sizes and durations as people write them, in whole MiB and whole seconds (rule M1)."""
+"""Sizes, durations and numbers of things as people write them; whole MiB and whole seconds (rule M1)."""
 
 import re
 
@@ -37,6 +37,12 @@ def parse_mib(text: str) -> int:
 def format_mib(mib: int) -> str:
     """`22.0 GiB` from 1 GiB on, `512 MiB` below."""
     return f"{mib / 1024:.1f} GiB" if abs(mib) >= 1024 else f"{mib} MiB"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 run`, `4 runs`, `0 processes`."""
+    plural = "es" if noun.endswith("s") else "s"
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}{plural}"
 
 
 def parse_seconds(text: str) -> int:

@@ -175,6 +175,23 @@ def test_a_new_daemon_finds_all_that_the_old_one_knew(backend: LocalBackend, tmp
     assert ended(backend, spec).stopped
 
 
+def test_who_ran_and_whom_the_kernel_killed_is_known_after_the_end(backend: LocalBackend, tmp_path: Path) -> None:
+    """The count is absent, and not 0, where there is no memory controller."""
+    spec = a_spec(tmp_path, "sh", "-c", "echo $$; kill -KILL $$")
+    probe = run(backend, spec)
+    assert probe.main_pid == int(log(backend, spec))
+    assert probe.oom_kills == (0 if backend.limits_memory else None)
+
+
+def test_who_outgrows_its_host_memory_is_counted(backend: LocalBackend, tmp_path: Path) -> None:
+    if not backend.limits_memory:
+        pytest.skip("this machine offers no memory controller")
+    hungry = "held = []\nwhile True: held.append(bytearray(1 << 24))"
+    probe = run(backend, a_spec(tmp_path, sys.executable, "-c", hungry, mem_mib=256))
+    assert probe.signal == 9
+    assert probe.oom_kills
+
+
 def test_attempts_of_one_job_are_apart(backend: LocalBackend, tmp_path: Path) -> None:
     first, second = (a_spec(tmp_path, "sh", "-c", f"exit {n}", attempt=n) for n in (1, 2))
     run(backend, first)

@@ -22,6 +22,20 @@ def test_records_since_then_without_what_belongs_to_them(tmp_path: Path) -> None
     assert lines(time.time() - 60, log) == (XID, "a; b")
 
 
+def test_a_log_without_an_end_is_read_to_its_newest_record(tmp_path: Path) -> None:
+    """As the kernel's own: who reads it must not wait for the next record."""
+    log = tmp_path / "fifo"
+    os.mkfifo(log)
+    kernel = os.open(log, os.O_RDWR | os.O_NONBLOCK)
+    try:
+        for number in range(3):
+            os.write(kernel, record(f"record {number}", 1).encode())
+        assert lines(time.time() - 60, log) == ("record 0", "record 1", "record 2")
+        assert lines(time.time() - 60, log) == ()
+    finally:
+        os.close(kernel)
+
+
 def test_a_log_that_may_not_be_read_is_unknown_and_not_empty(tmp_path: Path) -> None:
     assert lines(0, tmp_path / "nothing") is None
 

@@ -302,7 +302,7 @@ def test_most_tenants() -> None:
     policy = Policy(place=PlacePolicy(max_tenants=1))
     decided = decide(running(1, 2 * GIB, user="ben"), job(2, 2 * GIB), policy=policy)
     assert why(decided, 2) == (
-        "card 0 already has 1 tenants, the most the admin allows: job 1 of ben 2.0 GiB for 10m00s"
+        "card 0 already has 1 tenant, the most the admin allows: job 1 of ben 2.0 GiB for 10m00s"
     )
 
 

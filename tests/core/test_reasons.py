@@ -23,5 +23,12 @@ def test_a_field_that_an_older_release_did_not_keep_is_a_question_mark() -> None
     assert sentence(Reason(ReasonCode.LOST)) == "its exit status is lost: ?"
 
 
+@pytest.mark.parametrize("restarts, said", [(1, "1 time "), (4, "4 times "), ("?", "? times ")])
+def test_numbers_of_things_agree_with_their_noun(restarts: int | str, said: str) -> None:
+    assert sentence(Reason(ReasonCode.TOO_MANY_RESTARTS, {"restarts": restarts, "last": "x"})).startswith(
+        f"restarted {said}within"
+    )
+
+
 def test_never_resources() -> None:
     assert not any("resources" in words.lower() for words in SENTENCES.values())

@@ -204,11 +204,38 @@ def test_a_cap_of_its_own_is_out_of_memory() -> None:
     assert end(running(claim_mib=8 * GIB, asking=GROW), **capped).claim_mib == 11 * GIB
 
 
-def test_a_command_that_is_not_there_is_not_tried_again() -> None:
-    """R5: unlike a directory, which a file server may bring back."""
-    missing = end(failed_start="trian: no such command", exit_status=127)
+@pytest.mark.parametrize("asking", [{}, ALWAYS, NEVER])
+def test_what_is_missing_at_the_start_for_good_is_not_tried_again(asking: dict[str, Any]) -> None:
+    """R5: unlike a file server that does not answer."""
+    job = running(asking=asking)
+    missing = end(job, failed_start="trian: no such command", exit_status=127, hopeless=True)
     assert (missing.state, sentence(missing.reason)) == (JobState.FAILED, "could not start: trian: no such command")
-    assert end(failed_start="cannot change directory to /nfs", exit_status=126).state is JobState.BACKOFF
+    stale = end(failed_start="cannot change directory to /nfs: Stale file handle", exit_status=126)
+    assert stale.state is JobState.BACKOFF
+
+
+def test_a_fault_of_the_program_itself_is_not_tried_again() -> None:
+    found: dict[str, Any] = {"exit_status": 2, "cause": "program_error", "found": "program error"}
+    finish = end(**found, advice="The script is gone.", hopeless=True)
+    told = "exited with status 2: program error; not retried: The script is gone."
+    assert (finish.state, sentence(finish.reason)) == (JobState.FAILED, told)
+    assert end(**found, advice="The script is gone.").state is JobState.BACKOFF
+
+
+def test_a_job_that_ends_says_what_of_and_what_to_do() -> None:
+    """Z1: whatever ended it, and not yet where it is tried again."""
+    dies: dict[str, Any] = {"exit_status": 1, "found": "probably leak", "advice": "use .item()"}
+    told = "exited with status 1: probably leak. Use .item()"
+    assert sentence(end(running(asking=NEVER), **dies).reason) == told
+    assert sentence(end(**dies).reason) == "exited with status 1: probably leak"
+    crashed = end(running(restarts=Restarts(failures_in_row=3)), **dies)
+    assert sentence(crashed.reason) == f"failed 4 times in a row without a newer checkpoint; last: {told}"
+    often = end(running(restarts=Restarts(recent_at=(NOW,) * 20)), **dies)
+    assert sentence(often.reason) == f"restarted 20 times within 24h; last: {told}"
+    killed = end(running(asking=NEVER), signal=9, found="host out of memory", advice="less")
+    assert sentence(killed.reason) == "killed by SIGKILL, not by gpuqueue: host out of memory. Less"
+    # What only guesses, or repeats the status, has no words, and then its advice is left out, too.
+    assert sentence(end(running(asking=NEVER), exit_status=1, advice="guess").reason) == "exited with status 1"
 
 
 def test_fragmentation_is_retried_once_with_expandable_segments() -> None:
@@ -275,6 +302,9 @@ CAUSES = [
         newest_step=st.sampled_from([None, 1, 100]),
         resumed_from=st.sampled_from([None, "a"]),
         cause=st.sampled_from(CAUSES),
+        found=st.sampled_from(["", "leak"]),
+        advice=st.sampled_from(["", "use less"]),
+        hopeless=st.booleans(),
         peak_mib=st.sampled_from([None, 5 * GIB]),
         largest_mib=st.sampled_from([None, 0, 5 * GIB, 20 * GIB]),
     ),

@@ -1,5 +1,8 @@
 """What other evidence than the log changes: stops, claims, caps, neighbours, curves, the kernel log."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from gpuqueue.diagnose.diagnose import diagnose
@@ -144,6 +147,7 @@ class TestCurves:
 
 
 class TestKernelLog:
+    BENIGN = "eth0: link is up"
     KILLED = "Out of memory: Killed process 4411 (python) total-vm:1kB, anon-rss:1kB"
     PAGE_FAULT = "NVRM: Xid (PCI:0000:17:00): 31, pid=900, name=python, MMU Fault"
     DEAD_CARD = "NVRM: Xid (PCI:0000:17:00): 79, pid=900, name=python, GPU has fallen off the bus."
@@ -151,6 +155,40 @@ class TestKernelLog:
     def test_the_oom_killer_names_the_job(self) -> None:
         finding = diagnose(Evidence("step 1", signal=9, kernel_lines=(self.KILLED,), own_pids=frozenset({4411})))
         assert (finding.cause, finding.confidence) == (Cause.host_out_of_memory, Confidence.high)
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            "Memory cgroup out of memory: Killed process 4411 (python) total-vm:1kB, anon-rss:1kB, UID:1000",
+            "Out of memory: Kill process 4411 (python) score 904 or sacrifice child",
+            "Killed process 4411 (python), UID 1000, total-vm:1kB, anon-rss:1kB",
+            "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),oom_memcg=/a,task_memcg=/a/b,task=python,pid=4411,uid=0",
+            "oom_reaper: reaped process 4411 (python), now anon-rss:0kB",
+        ],
+    )
+    def test_each_line_of_the_oom_killer_that_names_whom_it_killed(self, line: str) -> None:
+        ours = Evidence("x", exit_status=1, kernel_lines=(line,), own_pids=frozenset({4411}))
+        assert (diagnose(ours).cause, diagnose(ours).evidence) == (Cause.host_out_of_memory, line)
+        others = Evidence("x", exit_status=1, kernel_lines=(line,), own_pids=frozenset({441}))
+        assert diagnose(others).cause is Cause.program_error
+
+    def test_the_cgroups_count_needs_no_kernel_log(self) -> None:
+        finding = diagnose(Evidence("step 1", signal=9, oom_kills=2))
+        assert (finding.cause, finding.confidence) == (Cause.host_out_of_memory, Confidence.high)
+        assert finding.evidence == "memory.events of the job's cgroup: oom_kill 2"
+        assert finding.retry is Retry.no
+        assert diagnose(Evidence("step 1", exit_status=0, oom_kills=1)).cause is Cause.none
+
+    @pytest.mark.parametrize("text", ["step 1", "/run/train.sh: line 3: 4411 Killed                  python train.py"])
+    def test_a_kill_that_the_kernel_did_not_note_was_somebodys(self, text: str) -> None:
+        killed = Evidence(text, exit_status=137, own_pids=frozenset({4411}))
+        denials: list[dict[str, Any]] = [{"kernel_lines": ()}, {"kernel_lines": (self.BENIGN,)}, {"oom_kills": 0}]
+        for denied in denials:
+            finding = diagnose(replace(killed, **denied))
+            assert (finding.cause, finding.confidence, finding.retry) == (Cause.signal, Confidence.medium, Retry.yes)
+        assert diagnose(killed).cause is Cause.host_out_of_memory
+        another = replace(killed, kernel_lines=(self.KILLED.replace("4411", "77"),))
+        assert diagnose(another).cause is Cause.host_out_of_memory
 
     def test_a_kill_of_another_process_is_not_the_jobs(self) -> None:
         evidence = Evidence("ValueError", exit_status=1, kernel_lines=(self.KILLED,), own_pids=frozenset({1}))
@@ -176,6 +214,44 @@ class TestStatus:
         assert diagnose(Evidence(text, exit_status=127)).confidence is Confidence.high
         assert diagnose(Evidence(text, exit_status=127)).cause is Cause.missing_module
         assert diagnose(Evidence(text, exit_status=2)).confidence is Confidence.low
+
+    @pytest.mark.parametrize(
+        "status, text",
+        [
+            (127, "bash: gone.sh: No such file or directory"),
+            (127, "/run/train.sh: line 2: ./gone.sh: No such file or directory"),
+            (127, "/run/train.sh: line 2: ./x.py: cannot execute: required file not found"),
+            (127, "/run/train.sh: 2: ./gone.sh: not found"),
+            (127, "zsh: can't open input file: gone.sh"),
+            (126, "/run/train.sh: line 2: ./x.sh: Permission denied"),
+            (126, "/run/train.sh: 2: ./x.sh: Permission denied"),
+            (126, "/run/train.sh: line 2: /data: Is a directory"),
+            (126, "/run/train.sh: line 2: ./x: cannot execute binary file: Exec format error"),
+            (126, "/run/train.sh: 2: ./x: Exec format error"),
+            (2, "/bin/sh: 0: cannot open gone.sh: No such file"),
+            (2, "sh: can't open 'gone.sh': No such file or directory"),
+            (2, "python3: can't open file '/w/gone.py': [Errno 2] No such file or directory"),
+        ],
+    )
+    def test_a_file_that_is_gone_or_no_program_is_not_tried_again(self, status: int, text: str) -> None:
+        finding = diagnose(Evidence(f"step 1\n{text}\n", exit_status=status))
+        assert (finding.cause, finding.confidence, finding.retry) == (Cause.program_error, Confidence.high, Retry.no)
+
+    @pytest.mark.parametrize(
+        "status, text, named",
+        [
+            (126, "/bin/bash: ./x.py: /no/py: bad interpreter: No such file or directory", "interpreter"),
+            (127, "env: \u2018python9\u2019: No such file or directory", "`python9`"),
+        ],
+    )
+    def test_an_interpreter_that_is_missing_is_named(self, status: int, text: str, named: str) -> None:
+        finding = diagnose(Evidence(text, exit_status=status))
+        assert (finding.cause, finding.confidence) == (Cause.missing_module, Confidence.high)
+        assert named in finding.advice
+
+    @pytest.mark.parametrize("text", ["cat: x: No such file or directory", "x.sh: line 3: ./d: Permission denied"])
+    def test_a_files_absence_alone_says_little(self, text: str) -> None:
+        assert diagnose(Evidence(text, exit_status=1)).confidence is Confidence.low
 
     def test_success_is_no_failure_whatever_was_printed(self) -> None:
         finding = diagnose(Evidence(f"Traceback (most recent call last):\n{BARE}\nstep 1", exit_status=0))

@@ -4,6 +4,7 @@ that `gq show` prints."""
 import getpass
 import json
 import os
+import re
 import shlex
 import signal
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from gpuqueue.backends import kernel
 from gpuqueue.backends.kernel import KMSG
 from tests.e2e.accounts import Account
 from tests.e2e.node import Node
@@ -160,7 +162,7 @@ def test_who_runs_out_among_neighbours_that_keep_to_their_claims_needed_more_its
     assert (found["cause"], found["confidence"]) == ("out_of_memory", "medium")
     assert "Nobody had taken of the 4.0 GiB promised to it" in found["advice"]
     assert "(2.0 GiB were measured)" in found["advice"]
-    assert node.why(job).endswith("exited with status 1: probably out of memory")
+    assert "exited with status 1: probably out of memory. Nobody had taken of the 4.0 GiB promised" in node.why(job)
     assert node.job(neighbour)["state"] == "running"
 
 
@@ -182,6 +184,49 @@ def test_who_the_kernel_killed_for_host_memory_is_told_so_and_not_retried(node: 
     assert (found["cause"], found["confidence"]) == ("host_out_of_memory", "high")
     assert f"Killed process {pid}" in found["evidence"]
     assert "host out of memory" in node.why(job)
+
+
+@pytest.mark.root
+def test_a_job_that_dies_of_a_worker_killed_long_before_is_told_so(node: Node) -> None:
+    """Whom the kernel killed was the job's, although no look since then has seen it."""
+    if not os.access(KMSG, os.W_OK):
+        pytest.skip(f"{KMSG} is not there, or not writable even for root, as in a container")
+    waits = "sleep 1h & echo $! > pid.part; mv pid.part pid; wait $!; sleep 3; exit 1"
+    job = node.submit("--vram", "1G", "--", "sh", "-c", waits)
+    node.until((node.work / "pid").exists, "the job tells its worker's pid")
+    looks = ticks(node)
+    node.until(lambda: ticks(node) > looks + 1, "the daemon has looked at it")
+    pid = int((node.work / "pid").read_text())
+    KMSG.write_text(f"<4>Out of memory: Killed process {pid} (python) total-vm:99kB, anon-rss:99kB, UID:0\n")
+    os.kill(pid, signal.SIGKILL)
+    assert node.wait(job) == 1
+    assert "exited with status 1: host out of memory; not retried" in node.why(job)
+
+
+def ticks(node: Node) -> int:
+    found = re.search(r"running, (\d+) ticks? so far", node.gq("doctor", check=False).stdout)
+    assert found is not None
+    return int(found[1])
+
+
+@pytest.mark.root
+def test_an_xid_of_the_jobs_own_process_on_its_own_card_is_its_cause(node: Node) -> None:
+    """One of another card says nothing, whatever its pid."""
+    if not os.access(KMSG, os.W_OK):
+        pytest.skip(f"{KMSG} is not there, or not writable even for root, as in a container")
+    found = {}
+    waits = ("sh", "-c", "until [ -e go ]; do sleep 0.05; done; exit 7")
+    for address in (node.card()["pci_bus_id"], "00000000:FE:00.0"):
+        job = node.submit("--vram", "1G", "--restart", "never", "--", *waits)
+        node.until_state(job, "running")
+        card = address.lower()[4:].rpartition(".")[0]
+        pid = node.alive(job)["job"]["pid"]
+        KMSG.write_text(f"<4>NVRM: Xid (PCI:{card}): 31, pid={pid}, name=sh, Ch 00000008, intr 00000000. MMU Fault\n")
+        (node.work / "go").touch()
+        assert node.wait(job) == 7
+        (node.work / "go").unlink()
+        found[address] = (diagnoses(node, job)[0] or {}).get("cause")
+    assert list(found.values()) == ["illegal_access", None]
 
 
 # Dies like the message unless the allocator is told to grow in place; prints what it was told.
@@ -225,11 +270,15 @@ HOPELESS = [
     ("#!/bin/sh\npython9.9 train.py\n", 127, "not retried: `python9.9` is not on the job's PATH"),
     ("#!/bin/bash\npython9.9 train.py\n", 127, "not retried: `python9.9` is not on the job's PATH"),
     ("#!/no/such/python\n", 127, "could not start: /no/such/python: no such command"),
+    ("#!/bin/sh\npython3 gone.py\n", 2, "program error; not retried: The script is not where the command says"),
+    ("#!/bin/sh\nbash gone.sh\n", 127, "not retried: `gone.sh` is not there"),
+    ("#!/bin/sh\n./data\n", 126, "not retried: `./data` may not be executed"),
     ("#!/usr/bin/env python3\nraise OSError(28, 'No space left on device', 'model.bin')\n", 1, "not retried: "),
 ]
 
 
 def test_what_another_try_would_only_meet_again_is_not_retried(node: Node) -> None:
+    (node.work / "data").touch()
     told = {}
     for number, (text, status, reason) in enumerate(HOPELESS):
         path = node.work / f"train{number}"
@@ -240,6 +289,16 @@ def test_what_another_try_would_only_meet_again_is_not_retried(node: Node) -> No
         ended = node.job(job)
         assert (ended["state"], ended["attempt"]) == ("failed", 1), ended
         assert reason in ended["reason"]
+
+
+def test_a_job_whose_directory_was_deleted_ends_at_once(node: Node) -> None:
+    gone = node.work / "gone"
+    gone.mkdir()
+    job = node.submit("--vram", "1G", "--", "sh", "-c", "rmdir ../gone; exit 3", cwd=gone)
+    assert node.wait(job) == 126
+    ended = node.job(job)
+    assert (ended["state"], ended["attempt"]) == ("failed", 2)
+    assert ended["reason"] == f"could not start: cannot change directory to {gone}: No such file or directory"
 
 
 @pytest.mark.root
@@ -264,5 +323,7 @@ def test_what_is_merely_likely_decides_nothing(node: Node) -> None:
     assert node.job(job)["attempt"] == 2
     first, second = diagnoses(node, job)
     assert first is not None
-    assert (first["cause"], first["confidence"]) == ("host_out_of_memory", "medium")
+    # Where the kernel's log may be read, it says that the kernel had no part in it.
+    likely = "host_out_of_memory" if kernel.lines(0) is None else "signal"
+    assert (first["cause"], first["confidence"]) == (likely, "medium")
     assert second is None

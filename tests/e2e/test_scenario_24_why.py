@@ -86,12 +86,12 @@ def test_jobs_on_a_card_with_a_stranger_and_few_tenants(make_node: Callable[...,
         process = rf"pid {stranger.pid} of {ME} \(.*simjob.*, 10\.0 GiB\)"
         check(
             node,
-            (crowded, rf"{wait}card 0 already has 1 tenants, the most the admin allows: job {only} of ann 1\.0 GiB .*"),
+            (crowded, rf"{wait}card 0 already has 1 tenant, the most the admin allows: job {only} of ann 1\.0 GiB .*"),
             (
                 foreign,
                 rf"{wait}needs 10\.0 GiB on one card: 10\.0 GiB of card 0 is held outside the queue by {process}",
             ),
-            (broken, r"stopped \S+ ago: restarted 1 times within 24h; last: exited with status 5"),
+            (broken, r"stopped \S+ ago: restarted 1 time within 24h; last: exited with status 5"),
         )
     finally:
         stranger.kill()
@@ -164,5 +164,5 @@ def test_a_job_whose_end_nobody_saw(node: Node) -> None:
     node.start()
     # Kernels from 6.15 keep the status for whoever holds a pidfd; on others it is lost, and said to be lost.
     lost = "its exit status is lost: nobody who watched it lived to note it"
-    check(node, (job, rf"failed \S+ ago: (?:{lost}|killed by SIGKILL, not by gpuqueue: probably host out of memory)"))
+    check(node, (job, rf"failed \S+ ago: (?:{lost}|killed by SIGKILL, not by gpuqueue(?:: probably .*)?)"))
     assert node.wait(job) in (125, 128 + signal.SIGKILL)

@@ -3,40 +3,18 @@
 import os
 import pwd
 import time
-from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
-from gpuqueue.config.settings import Settings
-from gpuqueue.core.policy import Policy, RestartPolicy
-from gpuqueue.daemon.serve import build_engine, make_state_dir
 from gpuqueue.engine.callers import Caller
 from gpuqueue.engine.engine import Engine
 from gpuqueue.engine.submit import submit
 from gpuqueue.engine.tick import cycle
-from gpuqueue.gpu.simulated import SimulatedCards
-from gpuqueue.store.open import open_store
 from gpuqueue.wire.jobs import SubmitRequest
 from gpuqueue.wire.rundir import EXIT, SPEC, Spec, read_record
 from gpuqueue.wire.states import JobState
 
 ME = Caller(uid=os.getuid(), gid=os.getgid(), user=pwd.getpwuid(os.getuid()).pw_name, groups=(), admin=True)
 DEADLINE_S = 30
-
-
-@pytest.fixture
-def engine(open_path: Path) -> Iterator[Engine]:
-    """Real store, shims and simulated cards, and no loop: the test says when a tick is."""
-    policy = replace(Policy(), restart=RestartPolicy(backoff_base_s=1, backoff_max_s=1))
-    settings = replace(Settings(), state_dir=open_path / "state", simulate_mib=(32607,), policy=policy)
-    make_state_dir(settings.state_dir)
-    store = open_store(settings.state_dir / "gpuqueue.db")
-    cards = SimulatedCards(settings.state_dir / "sim", settings.simulate_mib)
-    yield build_engine(settings, store, cards)
-    cards.close()
-    store.close()
 
 
 def tick(engine: Engine) -> None:

@@ -158,6 +158,18 @@ def test_what_cannot_start_says_why_in_one_sentence(
     assert probe.failed_start is not None
     assert words in probe.failed_start
     assert (probe.exit_status, probe.signal) == (status, None)
+    assert probe.lasting
+
+
+def test_a_start_that_fails_for_want_of_something_that_may_come_back_is_not_lasting(
+    backend: LocalBackend, cwd: Path
+) -> None:
+    """R5: here a program that somebody still writes."""
+    shutil.copy("/bin/true", cwd / "written")
+    with (cwd / "written").open("ab"):
+        probe = run(backend, a_spec(cwd, "./written"))
+    assert "cannot run ./written: Text file busy" in (probe.failed_start or "")
+    assert not probe.lasting
 
 
 def test_a_file_without_a_first_line_says_what_it_needs(backend: LocalBackend, cwd: Path) -> None:

@@ -5,11 +5,11 @@ from gpuqueue.diagnose.finding import Cause, Phase
 
 _HOST, _SHM, _DISK = Cause.host_out_of_memory, Cause.shm_full, Cause.disk_full
 _USUAL = Strength.usual
-_LESS = (
+LESS = (
     "The host's memory ran out, not the card's: fewer or leaner data-loader workers, no second copy of the "
     "model on the CPU, or a larger --mem."
 )
-_KILLED = "SIGKILL that gpuqueue did not send is nearly always the kernel out of memory. " + _LESS
+KILLED = "SIGKILL that gpuqueue did not send is nearly always the kernel out of memory. " + LESS
 CLEAN_SHM = (
     "/dev/shm is full: remove what crashed jobs left there (nccl-*, torch_*), enlarge it (--shm-size in a "
     "container), or use fewer data-loader workers."
@@ -19,60 +19,59 @@ _SPACE = (
 )
 
 TABLE = (
-    wording(
-        _HOST,
-        r"out of memory: killed process (?P<pid>\d+)|\boom-kill:constraint=|\boom_reaper: reaped process",
-        _LESS,
-    ),
-    wording(_HOST, r"invoked oom-killer|systemd-oomd.*killed|\bOOMKilled\b|earlyoom.*sending SIG", _LESS),
+    # The kernel's own reports.
+    wording(_HOST, r"(?:out of memory: kill(?:ed)?|^killed) process (?P<pid>\d+)", LESS),
+    wording(_HOST, r"\boom-kill:constraint=(?:.*\bpid=(?P<pid>\d+))?", LESS),
+    wording(_HOST, r"\boom_reaper: reaped process (?P<pid>\d+)", LESS),
+    wording(_HOST, r"invoked oom-killer|systemd-oomd.*killed|\bOOMKilled\b|earlyoom.*sending SIG", LESS),
     wording(
         _HOST,
         r"detected \d+ oom[-_ ]kill event|oom-kill event\(s\)|task \d+: out of memory"
         r"|exceeded (?:job |step )?memory limit",
-        _LESS,
+        LESS,
     ),
-    wording(_HOST, r"DataLoader worker \(pid\(?s?\)? ?[\d, ]+\) (?:is|was) killed by signal: Killed", _LESS),
+    wording(_HOST, r"DataLoader worker \(pid\(?s?\)? ?[\d, ]+\) (?:is|was) killed by signal: Killed", LESS),
     wording(
         _HOST,
         r"DefaultCPUAllocator: (?:can't allocate"
         r"|not enough) memory: you tried to allocate (?P<asked>\d+) bytes",
-        _LESS + " It asked for {asked} bytes at once.",
+        LESS + " It asked for {asked} bytes at once.",
     ),
     wording(
         _HOST,
         r"Unable to allocate (?P<asked>[\d.]+ [KMGTP]i?B) for an array",
-        _LESS + " One array alone was to have {asked}.",
+        LESS + " One array alone was to have {asked}.",
     ),
-    wording(_HOST, r"^\W*(?:\w+\.)*(?:_Array)?MemoryError\b(?!.*(?:CUDA|GPU|out_of_memory))", _LESS),
-    wording(_HOST, r"\[Errno 12\] Cannot allocate memory|fork: (?:retry: )?Cannot allocate memory", _LESS),
+    wording(_HOST, r"^\W*(?:\w+\.)*(?:_Array)?MemoryError\b(?!.*(?:CUDA|GPU|out_of_memory))", LESS),
+    wording(_HOST, r"\[Errno 12\] Cannot allocate memory|fork: (?:retry: )?Cannot allocate memory", LESS),
     wording(
         _HOST,
         r"terminate called after throwing an instance of 'std::bad_alloc'|what\(\):\s+std::bad_alloc\s*$",
-        _LESS,
+        LESS,
     ),
-    wording(_HOST, r"ray\.exceptions\.OutOfMemoryError|node running low on memory", _LESS),
-    wording(_HOST, r"java\.lang\.OutOfMemoryError|JavaScript heap out of memory", _LESS),
-    wording(_HOST, r"DataLoader worker \(pid\(?s?\)? ?[\d, ]+\) exited unexpectedly", _LESS, strength=_USUAL),
+    wording(_HOST, r"ray\.exceptions\.OutOfMemoryError|node running low on memory", LESS),
+    wording(_HOST, r"java\.lang\.OutOfMemoryError|JavaScript heap out of memory", LESS),
+    wording(_HOST, r"DataLoader worker \(pid\(?s?\)? ?[\d, ]+\) exited unexpectedly", LESS, strength=_USUAL),
     wording(
         _HOST,
         r"Signal 9 \(SIGKILL\)|died with <Signals\.SIGKILL|(?:exit|return) ?code\s*[:=]?\s*-9\b|SignalKilled"
         r"|signal SIGKILL|on signal 9\b|task \d+: Killed|signal: killed",
-        _KILLED,
+        KILLED,
         strength=_USUAL,
     ),
     wording(
         _HOST,
         r"(?:^|: line \d+: +\d+ |^\S+: )Killed(?:\s{2,}\S.*)?\s*$|exited with code 137\b"
         r"|exit (?:code|status) 137\b",
-        _KILLED,
+        KILLED,
         strength=_USUAL,
     ),
-    wording(_HOST, r"\bCannot allocate memory\b", _LESS, strength=_USUAL),
-    wording(_HOST, r"process in the process pool was terminated abruptly", _LESS, strength=_USUAL),
+    wording(_HOST, r"\bCannot allocate memory\b", LESS, strength=_USUAL),
+    wording(_HOST, r"process in the process pool was terminated abruptly", LESS, strength=_USUAL),
     wording(
         _HOST,
         r"pin_memory.*CUDA error: out of memory|cudaHostAlloc.*(?:fail|out of memory)",
-        _LESS,
+        LESS,
         strength=_USUAL,
     ),
     # Shared memory

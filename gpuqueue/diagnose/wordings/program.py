@@ -7,8 +7,17 @@ _MODULE, _PROGRAM = Cause.missing_module, Cause.program_error
 _USUAL = Strength.usual
 _INSTALL = "Install `{module}` into the environment that the job uses, or submit from the environment that has it."
 _PATH = "`{module}` is not on the job's PATH: activate the right environment before you submit."
+_SCRIPT = "The script is not where the command says."
 
 NOT_ON_PATH = wording(_MODULE, r"^\S+: (?:line )?\d+: (?P<module>[\w./+-]+): not found$", _PATH, strength=_USUAL)
+# Without patterns: they take a shell's status, too (outside.py).
+NO_SUCH_FILE = wording(_PROGRAM, "", "`{file}` is not there, or the interpreter in its first line is not.", Retry.no)
+MAY_NOT_RUN = wording(
+    _PROGRAM, "", "`{file}` may not be executed: chmod +x, or name its interpreter: bash FILE, python FILE.", Retry.no
+)
+NO_PROGRAM = wording(
+    _PROGRAM, "", "`{file}` is no program for this machine: a first line such as #!/bin/sh may be missing.", Retry.no
+)
 TABLE = (
     wording(_MODULE, r"(?:ModuleNotFoundError|ImportError): No module named '?(?P<module>[\w.-]+)", _INSTALL),
     wording(_MODULE, r"python[\d.]*: No module named '?(?P<module>[\w.-]+)", _INSTALL),
@@ -34,12 +43,8 @@ TABLE = (
         strength=_USUAL,
     ),
     NOT_ON_PATH,
-    wording(
-        _MODULE,
-        r"(?:^|: )(?P<module>[\w./+-]+): command not found|env: [‘'\"](?P<program>\S+)[’'\"]: No such file",
-        _PATH,
-        strength=_USUAL,
-    ),
+    wording(_MODULE, r"(?:^|: )(?P<module>[\w./+-]+): command not found", _PATH, strength=_USUAL),
+    wording(_MODULE, r"env: [‘'\"](?P<module>[^’'\"]+)[’'\"]: No such file", _PATH, strength=_USUAL),
     wording(
         _MODULE,
         r"bad interpreter: No such file or directory",
@@ -75,7 +80,7 @@ TABLE = (
         _PROGRAM,
         r"\[Errno 24\] Too many open files|received 0 items of ancdata",
         "Raise `ulimit -n`, or set the sharing strategy of torch.multiprocessing to file_system.",
-        Retry.no,
+        Retry.once,  # a run that loses files slowly gets further from its checkpoint
     ),
     wording(
         _PROGRAM,
@@ -84,13 +89,20 @@ TABLE = (
         "The command line is wrong.",
         Retry.no,
     ),
-    wording(_PROGRAM, r"python[\d.]*: can't open file", "The script is not where the command says.", Retry.no),
+    wording(_PROGRAM, r"python[\d.]*: can't open file", _SCRIPT, Retry.no),
+    # dash, busybox and zsh; what bash says of it, it says of every other file as well.
+    wording(
+        _PROGRAM,
+        r"^\S*sh: (?:\d+: )?(?:cannot|can't) open (?:input file: |')?[^\s:']+'?(?:: No such file.*)?$",
+        _SCRIPT,
+        Retry.no,
+    ),
     wording(_PROGRAM, r"^(?:SyntaxError|IndentationError|TabError): ", "The program does not parse.", Retry.no),
     wording(
         _PROGRAM,
         r"PytorchStreamReader failed|invalid header or archive is corrupted|Error while deserializing header"
         r"|MetadataIncompleteBuffer|HeaderTooLarge",
         "A checkpoint or model file is cut short or broken: resume from the one before it.",
-        Retry.no,
+        Retry.yes,  # gpuqueue passes a checkpoint over that nobody got past (R4)
     ),
 )
