@@ -12,7 +12,7 @@ from gpuqueue.core.decisions import Charge, Finish, Start, Stop, Supervision, Wa
 from gpuqueue.core.limits import ran_s
 from gpuqueue.core.model import AfterStop, Attempt, AttemptPhase, Job, StopIntent
 from gpuqueue.core.phases import legal
-from gpuqueue.core.readings import Probe, ProbeState
+from gpuqueue.core.readings import Probe
 from gpuqueue.core.reasons import Reason, sentence
 from gpuqueue.core.snapshot import Snapshot
 from gpuqueue.engine.engine import Engine
@@ -97,8 +97,7 @@ def launch(engine: Engine, job: Job, attempt: Attempt) -> None:
         engine.backend.start(spec)
     except (AccountGone, GpuqueueError) as error:
         log.error("job %d could not be launched: %s", job.id, error)
-        end = Probe(state=ProbeState.EXITED, failed_start=str(error), lasting=isinstance(error, AccountGone))
-        engine.failed_launches[(job.id, attempt.number)] = end
+        engine.failed_launches[(job.id, attempt.number)] = str(error)
         engine.wake()
         return
     where = ", ".join(f"card {by_uuid[uuid].index}" for uuid in attempt.cards) or "no card"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from gpuqueue.config.settings import Settings
 from gpuqueue.core.decisions import Plan
-from gpuqueue.core.readings import NodeReading, Probe
+from gpuqueue.core.readings import NodeReading
 from gpuqueue.core.snapshot import Snapshot
 from gpuqueue.engine.activity import ActivityBook
 from gpuqueue.engine.clock import EngineClock
@@ -51,7 +51,7 @@ class Engine:
     _news: asyncio.Event = field(default_factory=asyncio.Event)
     _reading_thread: asyncio.Task[NodeReading] | None = None
     broken: str | None = None  # why the last tick failed
-    failed_launches: dict[tuple[int, int], Probe] = field(default_factory=dict)  # how those ended that came to nothing
+    failed_launches: dict[tuple[int, int], str] = field(default_factory=dict)  # why they came to nothing
     _kept_second: int = 0
 
     # -- the loop ---------------------------------------------------------------------------------------------

@@ -126,7 +126,7 @@ def _identity(job: Job) -> tuple[int, int, tuple[int, ...]]:
     except KeyError:
         if job.user == nameless(job.uid):
             return job.uid, job.uid, ()
-        raise AccountGone(f"its user {job.user} (uid {job.uid}) has no account here any more") from None
+        raise AccountGone(f"its user {job.user} (uid {job.uid}) has no account here") from None
     if entry.pw_uid != job.uid:
         raise AccountGone(f"{job.user} was uid {job.uid} when it was submitted, and is uid {entry.pw_uid} now")
     return job.uid, entry.pw_gid, database_groups(entry.pw_name, entry.pw_gid)

@@ -76,8 +76,8 @@ def _not_started(engine: Engine, attempt: Attempt, reading: NodeReading, uses: U
         end = Probe(state=ProbeState.EXITED, old_boot=True, lost=True)
     elif job.stop is not None:
         end = Probe(state=ProbeState.EXITED, stopped=True)
-    elif failed := engine.failed_launches.pop((attempt.job_id, attempt.number), None):
-        end = failed
+    elif why := engine.failed_launches.pop((attempt.job_id, attempt.number), None):
+        end = Probe(state=ProbeState.EXITED, failed_start=why)
     else:
         enact.launch(engine, job, attempt)
         return
@@ -157,7 +157,7 @@ def _ended(
 
 
 def _will_not_start(job: Job, probe: Probe) -> bool:
-    """R5: but a job from before this boot may be early: homes are still to be mounted, accounts to be served."""
+    """R5: but a job from before this boot may be early: where its command lies is still to be mounted."""
     return probe.lasting and job.submitted_unix >= booted_unix()
 
 

@@ -100,8 +100,8 @@ def _prepare(run_dir: Path, spec: Spec, environment: dict[str, str], user_dir: i
     try:
         os.chdir(spec.cwd)
     except OSError as error:
-        sentence = f"cannot change directory to {spec.cwd}: {error.strerror}"
-        raise CannotStart(sentence, lasting=is_lasting(error)) from error
+        # Never lasting: what an automounter or Kerberos still owes says the same as what is gone.
+        raise CannotStart(f"cannot change directory to {spec.cwd}: {error.strerror}") from error
     os.dup2(os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC), 0)
     os.dup2(output, 1)
     os.dup2(output, 2)

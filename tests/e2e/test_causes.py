@@ -291,16 +291,6 @@ def test_what_another_try_would_only_meet_again_is_not_retried(node: Node) -> No
         assert reason in ended["reason"]
 
 
-def test_a_job_whose_directory_was_deleted_ends_at_once(node: Node) -> None:
-    gone = node.work / "gone"
-    gone.mkdir()
-    job = node.submit("--vram", "1G", "--", "sh", "-c", "rmdir ../gone; exit 3", cwd=gone)
-    assert node.wait(job) == 126
-    ended = node.job(job)
-    assert (ended["state"], ended["attempt"]) == ("failed", 2)
-    assert ended["reason"] == f"could not start: cannot change directory to {gone}: No such file or directory"
-
-
 @pytest.mark.root
 def test_the_line_that_shows_the_cause_is_for_those_who_may_read_the_log(node: Node, people: list[Account]) -> None:
     """A2: everybody sees the queue, cause and advice included; the log is its owner's."""
