@@ -7,7 +7,7 @@ import click
 from gq import client
 from gq.arguments import Size, json_option
 from gq.exits import usage
-from gq.terminal import Cell, Column, Screen, print_json, screen, table
+from gq.terminal import Cell, Column, Screen, plain, print_json, screen, table
 from gq.words import gib
 
 if TYPE_CHECKING:
@@ -58,6 +58,9 @@ def _show(quotas: "list[QuotaView]", as_json: bool) -> None:
         print("no account has jobs or a quota of its own yet: the default counts for all")
     else:
         print("\n".join(quota_lines(quotas, screen())))
+        for quota in quotas:
+            if quota.note:
+                print(f"note: {plain(quota.note)}")
 
 
 def quota_lines(quotas: "list[QuotaView]", on: Screen) -> list[str]:

@@ -1,5 +1,6 @@
 """`gq show`: all about one job: what was asked for, what it did, each attempt, and what happened to it."""
 
+import time
 from typing import TYPE_CHECKING
 
 import click
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from gpuqueue.wire.jobs import AttemptView, EventView, JobDetail, JobView
 
 LABEL = 14
+UNSEEN_S = 30  # less is no more than when the daemon looked
 
 
 @click.command("show")
@@ -36,7 +38,7 @@ def page(detail: "JobDetail", on: Screen) -> list[str]:
     first, *rest = wrapped(doing(job), on.width)
     name = clip(plain(job.name), on.width - 24)
     lines = [f"job {job.id}  {on.paint(name, 'bold')}", first.replace(job.state, state, 1), *rest, ""]
-    facts = [*_facts(job), ("checkpoint", detail.checkpoint or ""), ("log", detail.log_path or "")]
+    facts = [*_facts(detail), ("checkpoint", detail.checkpoint or ""), ("log", detail.log_path or "")]
     lines += _labelled([fact for fact in facts if fact[1]], on)
     if detail.settings:
         lines += ["", on.paint("as submitted", "dim"), *_labelled(list(detail.settings.items()), on)]
@@ -48,7 +50,8 @@ def page(detail: "JobDetail", on: Screen) -> list[str]:
     return lines
 
 
-def _facts(job: "JobView") -> list[tuple[str, str]]:
+def _facts(detail: "JobDetail") -> list[tuple[str, str]]:
+    job = detail.job
     owner = job.user if job.account == job.user else f"{job.user}, account {job.account}"
     used = [f"{format_mib(mib)} {what}" for mib, what in _measured(job)]
     return [
@@ -61,7 +64,7 @@ def _facts(job: "JobView") -> list[tuple[str, str]]:
         ("submitted", ago_words(job.submitted_at)),
         ("started", ago_words(job.started_at) if job.started_at is not None else ""),
         ("ended", ago_words(job.ended_at) if job.ended_at is not None else ""),
-        ("ran", _ran(job)),
+        ("ran", _ran(detail)),
         ("attempt", str(job.attempt) if job.attempt else ""),
         ("resumed from", job.resumed_from or ""),
         ("exit status", str(job.exit_code) if job.exit_code is not None else ""),
@@ -73,11 +76,17 @@ def _measured(job: "JobView") -> list[tuple[int, str]]:
     return [(mib, what) for mib, what in pairs if mib is not None]
 
 
-def _ran(job: "JobView") -> str:
+def _ran(detail: "JobDetail") -> str:
+    """What counts towards the time limit, and what it took by the clock where a daemon that was down makes a
+    difference."""
+    job = detail.job
     if not job.ran_s and job.started_at is None:
         return ""
     limit = f" of {format_seconds(job.limit_s)}" if job.limit_s else ""
-    return format_seconds(job.ran_s) + limit
+    clock_s = round(sum((one.ended_at or time.time()) - one.started_at for one in detail.attempts))
+    unseen_s = clock_s - job.ran_s
+    unseen = f", and {format_seconds(unseen_s)} unseen while the daemon was down" if unseen_s >= UNSEEN_S else ""
+    return format_seconds(job.ran_s) + limit + unseen
 
 
 def _labelled(facts: list[tuple[str, str]], on: Screen) -> list[str]:

@@ -1,5 +1,7 @@
 """Use case: show and change quotas (Q1). Changes count from the next start on (Q8), without a restart."""
 
+from dataclasses import replace
+
 from gpuqueue.core.policy import Nominal
 from gpuqueue.core.snapshot import Account
 from gpuqueue.engine.callers import Caller
@@ -57,7 +59,23 @@ def change(engine: Engine, caller: Caller, name: str, wanted: QuotaChange) -> Qu
     with engine.store.transaction():
         engine.store.set_quota(name, nominal)
         engine.event("quota", caller.user, f"quota of {name} set: {', '.join(parts)}")
-    return view(engine, name)
+    return replace(view(engine, name), note=_out_of_reach(engine, nominal))
+
+
+def _out_of_reach(engine: Engine, nominal: Nominal) -> str:
+    """What of the quota no job can ever hold here; "" where all of it can be held, or no card is known."""
+    cards = engine.snapshot.cards
+    light_part_mib = sum(card.held_back_mib for card in cards)
+    train_part_mib = sum(card.capacity_mib for card in cards) - light_part_mib
+    notes = [
+        f"{job_class} jobs hold at most {format_mib(part_mib)} on this node, whatever the quota"
+        for job_class, mib, part_mib in (
+            (JobClass.TRAIN, nominal.train_mib, train_part_mib),
+            (JobClass.LIGHT, nominal.light_mib, light_part_mib),
+        )
+        if cards and mib is not None and mib > part_mib
+    ]
+    return "; ".join(notes)
 
 
 def unset(engine: Engine, caller: Caller, name: str) -> QuotaView:

@@ -305,6 +305,7 @@ class QuotaView:
     train_used_mib: int
     light_used_mib: int
     source: str  # "set for the user", "group NAME", "default"
+    note: str = ""  # what to know about a quota that was just set
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """What listings look like: within the width, with the words that matter."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -156,3 +157,12 @@ def test_escape_sequences_in_names_are_not_printed() -> None:
 def test_a_text_is_folded_at_its_words_by_the_columns_of_a_terminal(text: str, lines: list[str]) -> None:
     assert wrapped(text, 20) == lines
     assert len(wrapped(text, 20, most=2)) == min(len(lines), 2)
+
+
+def test_what_ran_unseen_is_told_apart_from_what_counts_towards_the_time_limit() -> None:
+    """Z4: the limit counts what the daemon watched; the table of tries goes by the clock."""
+    tries = [replace(views.detail().attempts[0], ended_at=views.NOW - 3000)]
+    seen = show.page(views.detail(views.ended(ran_s=899), attempts=tries), Screen(width=120))
+    assert "ran           14m59s of 1d00h" in seen
+    unseen = show.page(views.detail(views.ended(ran_s=300), attempts=tries), Screen(width=120))
+    assert "ran           5m00s of 1d00h, and 10m00s unseen while the daemon was down" in unseen
