@@ -21,16 +21,19 @@ def print_overview(ended: bool = False, user: str | None = None, limit: int | No
     """Asks the daemon, and prints the cards and the queue."""
     jobs = client.get("/v1/jobs", all=int(ended), user=user, limit=limit)
     node = client.get("/v1/node")
-    print("\n".join(page(node, jobs, screen(), whose=user)))
+    print("\n".join(page(node, jobs, screen(), whose=user, ended=ended)))
 
 
-def page(node: "NodeView", jobs: "list[JobView]", on: Screen, whose: str | None = None) -> list[str]:
-    """The lines of `gq status`."""
+def page(
+    node: "NodeView", jobs: "list[JobView]", on: Screen, whose: str | None = None, ended: bool = False
+) -> list[str]:
+    """The lines of `gq status`. `ended`: the jobs that ended are among those that were asked for."""
     lines = [_head(node, on), *_cards(node.cards, on), ""]
     if jobs:
         return lines + job_lines(jobs, on)
     of_whom = f" of {plain(whose)}" if whose else ""
-    return [*lines, f"No jobs{of_whom}. Submit one:  gq submit --vram 8G train.sh"]
+    lines += [f"No {'' if ended else 'open '}jobs{of_whom}. Submit one:  gq submit --vram 8G train.sh"]
+    return lines if ended else [*lines, "Those that ended:  gq status --all"]
 
 
 def _head(node: "NodeView", on: Screen) -> str:

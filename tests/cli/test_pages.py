@@ -65,7 +65,11 @@ def test_a_reason_has_two_lines_and_ends_in_an_ellipsis_where_it_needs_more() ->
 
 
 def test_an_empty_queue_says_what_to_do_next() -> None:
-    assert "gq submit" in overview.page(views.node(), [], Screen())[-1]
+    *_, submit, ended = overview.page(views.node(), [], Screen())
+    assert submit == "No open jobs. Submit one:  gq submit --vram 8G train.sh"
+    assert "gq status --all" in ended
+    of_ann = overview.page(views.node(), [], Screen(), whose="ann", ended=True)
+    assert of_ann[-1].startswith("No jobs of ann. Submit one:")
 
 
 def test_simulated_cards_are_called_simulated() -> None:
