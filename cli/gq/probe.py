@@ -26,11 +26,13 @@ MAX_NAME = 200
 
 
 class Seen(NamedTuple):
-    """`view` is the probe's last; `ours`: it ended because we had seen enough."""
+    """`view` is the probe's last; `ours`: it ended because we had seen enough. `loaded_s`: how long it had run when its
+    first step was seen."""
 
     view: Any
     steps: int
     ours: bool
+    loaded_s: int | None = None
 
 
 @click.command("probe", cls=Submit, context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS]")
@@ -115,6 +117,7 @@ def _largest_mib(job: SubmitRequest) -> int:
 def _watch(job: int, steps: int, limit_s: int, count: StepCount) -> Seen:
     """Until the probe has shown enough, and is stopped as any job is, or has ended by itself."""
     waits, attempt, offset = Waits(), 0, 0
+    loaded_s: int | None = None
     while True:
         view = await_end(job, 0)
         if view.attempt != attempt:
@@ -123,16 +126,18 @@ def _watch(job: int, steps: int, limit_s: int, count: StepCount) -> Seen:
         if not silent:
             piece = client.patiently(lambda: read_piece(job, attempt, offset, wait_s=POLL_S))  # noqa: B023 - called at once
             count.feed(piece.data)
+            if count.steps and loaded_s is None:
+                loaded_s = view.ran_s
             offset, silent = piece.next_offset, not piece.data and piece.ended
         if view.state in FINAL_STATES and silent:
-            return Seen(view, count.steps, ours=False)
+            return Seen(view, count.steps, ours=False, loaded_s=loaded_s)
         if view.state in WAITING_STATES:
             waits.say(view)
         elif view.state == JobState.RUNNING and (count.steps >= steps or view.ran_s >= limit_s):
             _cancel(job)
             while view.state not in FINAL_STATES:
                 view = await_end(job, HOLD_S)
-            return Seen(view, count.steps, ours=view.state == JobState.CANCELLED)
+            return Seen(view, count.steps, ours=view.state == JobState.CANCELLED, loaded_s=loaded_s)
         if silent:
             await_end(job, POLL_S)
 
@@ -160,25 +165,48 @@ def _told(job: SubmitRequest, seen: Seen, go_on: bool, as_json: bool) -> int:
     if not whole:
         steps = f"{counted(seen.steps, 'step')} in " if seen.steps else "no step that its log shows, in "
         over = f"{steps}{format_seconds(view.ran_s)}; evaluation, saving and longer inputs later on were not seen"
-    words = f"peak {format_mib(peak_mib)} over {over}"
+    rose_mib = 0 if whole else _still_rising(seen)
     if not as_json:
-        print(f"{words}\nuse --vram {claim_mib / 1024:g}G", flush=True)
+        more = " or more" if rose_mib else ""
+        print(f"peak {format_mib(peak_mib)} over {over}\nuse --vram {claim_mib / 1024:g}G{more}", flush=True)
+    if rose_mib:
+        hint = "probe longer (--steps, --minutes), or look for what keeps tensors alive"
+        left = "; not submitted" if go_on else ""
+        complain(f"it was still rising: by {format_mib(rose_mib)} in the second half of its steps{left}", hint)
     submitted = None
-    if go_on:
+    if go_on and not rose_mib:
         real = dataclasses.replace(job, vram_mib=claim_mib, vram_auto=False)
         submitted = client.ask_again("POST", "/v1/jobs", to_json(real)).job
         if not as_json:
             print(plain(f"job {submitted.id} submitted: {submitted.name}, {format_mib(claim_mib)}"))
     if as_json:
         found = {"probe": view.id, "peak_vram_mib": peak_mib, "vram_mib": claim_mib, "steps": seen.steps}
-        print_json(found | {"ran_s": view.ran_s, "whole": whole, "job": submitted})
-    return DONE
+        print_json(found | {"ran_s": view.ran_s, "whole": whole, "rose_mib": rose_mib, "job": submitted})
+    return FAILED if go_on and rose_mib else DONE
+
+
+def _still_rising(seen: Seen) -> int:
+    """By how many MiB the second half of the steps peaked above the first; 0 where that is less than the margin covers,
+    or too little was seen to tell. Loading does not count: where no step was seen, the run's first half is left out."""
+    curve = client.get(f"/v1/jobs/{seen.view.id}").attempts[-1].curve
+    end_s = max((at for at, _ in curve), default=0)
+    begin_s = end_s / 2 if seen.loaded_s is None else seen.loaded_s
+    middle_s = (begin_s + end_s) / 2
+    early = [mib for at, mib in curve if begin_s <= at <= middle_s]
+    late = [mib for at, mib in curve if at > middle_s]
+    if not early or not late:
+        return 0
+    rose_mib = max(late) - max(early)
+    return rose_mib if rose_mib > _margin_mib(max(early)) // 2 else 0
 
 
 def claim_for(peak_mib: int) -> int:
     """The claim that a measured peak asks for, in MiB: a margin for what was not seen, and a round number."""
-    with_margin = peak_mib + max(MARGIN_MIB, -(-peak_mib * MARGIN_PERCENT // 100))
-    return -(-with_margin // ROUND_MIB) * ROUND_MIB
+    return -(-(peak_mib + _margin_mib(peak_mib)) // ROUND_MIB) * ROUND_MIB
+
+
+def _margin_mib(peak_mib: int) -> int:
+    return max(MARGIN_MIB, -(-peak_mib * MARGIN_PERCENT // 100))
 
 
 def _failed(view: Any) -> int:

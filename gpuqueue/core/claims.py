@@ -84,8 +84,9 @@ def from_history(found: Evidence, most_mib: int | None) -> Claim:
     """The highest recent peak and a margin. `most_mib` is the largest claim that could ever run here: the margin
     gives way to it, the peak does not."""
     peak_mib = found.peak_mib
-    mib = _within(_rounded(peak_mib + max(MARGIN_MIB, peak_mib * MARGIN_PERCENT // 100)), peak_mib, most_mib)
-    return Claim(mib=mib, why=f"{format_mib(mib)} claimed: {found}")
+    wished_mib = _rounded(peak_mib + max(MARGIN_MIB, peak_mib * MARGIN_PERCENT // 100))
+    mib, cut = _within(wished_mib, peak_mib, most_mib)
+    return Claim(mib=mib, why=f"{format_mib(mib)} claimed: {found}{cut}")
 
 
 def from_estimate(estimate_mib: int, correction: Correction | None, most_mib: int | None) -> Claim:
@@ -93,19 +94,22 @@ def from_estimate(estimate_mib: int, correction: Correction | None, most_mib: in
     expected_mib = correction.apply(estimate_mib) if correction else estimate_mib
     percent = MARGIN_PERCENT if correction else ESTIMATE_MARGIN_PERCENT
     margin_mib = max(MARGIN_MIB, expected_mib * percent // 100)
-    mib = _within(_rounded(expected_mib + margin_mib), expected_mib, most_mib)
-    said = f", {correction}" if correction else ", of which no run has told yet how near it is"
-    return Claim(
-        mib=mib, why=f"{format_mib(mib)} claimed: no run of it yet; estimated {format_mib(estimate_mib)}{said}"
-    )
+    mib, cut = _within(_rounded(expected_mib + margin_mib), expected_mib, most_mib)
+    said = f", {correction}" if correction else "; no run has shown yet how near such an estimate comes"
+    claimed = f"{format_mib(mib)} claimed: no run of it yet; estimated {format_mib(estimate_mib)}"
+    return Claim(mib=mib, why=f"{claimed}{said}{cut}")
 
 
 def _rounded(mib: int) -> int:
     return -(-mib // STEP_MIB) * STEP_MIB
 
 
-def _within(mib: int, least_mib: int, most_mib: int | None) -> int:
-    return mib if most_mib is None else min(mib, max(least_mib, most_mib))
+def _within(mib: int, least_mib: int, most_mib: int | None) -> tuple[int, str]:
+    """The claim with as much of its margin as could ever run here, and what to say of the rest."""
+    if most_mib is None or mib <= max(least_mib, most_mib):
+        return mib, ""
+    cut_mib = max(least_mib, most_mib)
+    return cut_mib, f"; {format_mib(mib)} with the usual margin is more than could ever start here"
 
 
 def remark(
@@ -165,7 +169,8 @@ def told_nothing(work: Work, runs: Sequence[PastRun]) -> str | None:
         return f"its newest run, job {same.job_id}, was too short to be measured: {format_seconds(same.ran_s)}"
     if not same.peak_mib:
         return f"its newest run, job {same.job_id}, held no VRAM that was measured"
-    return f"its newest run, job {same.job_id}, {same.state} after {format_seconds(same.ran_s)}: too early to tell"
+    seen = f"{same.state} after {format_seconds(same.ran_s)} with a peak of {format_mib(same.peak_mib)}"
+    return f"its newest run, job {same.job_id}, {seen}: too early to tell"
 
 
 def _newest(work: Work, runs: Sequence[PastRun]) -> PastRun | None:

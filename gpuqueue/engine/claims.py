@@ -50,7 +50,7 @@ def with_claim(engine: Engine, request: SubmitRequest, ask: Ask, account: Accoun
         raise GpuqueueError(
             ErrorCode.INVALID,
             f"--vram auto has nothing to go by: {why}",
-            "give --vram 22G for the first run, or measure it with `gq probe`",
+            "give --vram 22G for the first run, or what `gq probe` says (--submit takes it at once)",
         )
     notes = [claim.why]
     if (silent := told_nothing(work, runs)) is not None:

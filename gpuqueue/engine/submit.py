@@ -43,7 +43,10 @@ def submit(engine: Engine, caller: Caller, request: SubmitRequest) -> tuple[Job,
         notes.append(f"--mem {format_mib(request.mem_mib)} is not enforced: this node has no memory controller")
     refused = refusal(ask, resolved, engine.snapshot.cards, engine.settings.policy)
     if refused is not None:
-        raise GpuqueueError(ErrorCode.REFUSED, sentence(refused), "see `gq gpus` and `gq quota`", dict(refused.fields))
+        why, hint = sentence(refused), "see `gq gpus` and `gq quota`"
+        if request.vram_auto:
+            why, hint = f"{why} ({'; '.join(advice)})", "--vram 20G, or what `gq probe` says, where you know better"
+        raise GpuqueueError(ErrorCode.REFUSED, why, hint, dict(refused.fields))
     now = engine.clock.second
     job = Job(
         id=0,

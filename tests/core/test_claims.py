@@ -127,7 +127,11 @@ def test_it_says_how_many_runs_it_rests_on() -> None:
 def test_a_claim_from_an_estimate_says_whether_it_was_ever_checked() -> None:
     unchecked = from_estimate(10 * GIB, None, None)
     assert unchecked.mib == 12 * GIB
-    assert "no run has told yet" in unchecked.why
+    assert "no run has shown yet" in unchecked.why
+    assert "margin" not in unchecked.why
+    cut = from_estimate(10 * GIB, None, 11 * GIB)
+    assert cut.mib == 11 * GIB
+    assert cut.why.endswith("; 12.0 GiB with the usual margin is more than could ever start here")
     checked = from_estimate(10 * GIB, Correction(runs=14, permille=930), None)
     assert checked.mib == 10496  # 9523 MiB and a tenth
     assert "calibrated on 14 runs: × 0.93" in checked.why
@@ -211,7 +215,10 @@ def test_a_newest_run_that_ran_out_of_memory_is_found() -> None:
         ({"cause": "out_of_memory", "state": RunState.FAILED}, None),  # which is said elsewhere
         ({"peak_mib": None, "ran_s": 2}, "its newest run, job 2, was too short to be measured: 2s"),
         ({"peak_mib": None}, "its newest run, job 2, held no VRAM that was measured"),
-        ({"state": RunState.FAILED}, "its newest run, job 2, failed after 1m00s: too early to tell"),
+        (
+            {"state": RunState.FAILED},
+            "its newest run, job 2, failed after 1m00s with a peak of 11.8 GiB: too early to tell",
+        ),
         ({"of": LIKE, "state": RunState.FAILED}, None),
     ],
 )

@@ -104,7 +104,7 @@ def test_an_estimate_decides_the_first_claim_and_is_corrected_by_what_runs_took(
         script.write_text(TRAINING + f"# {percent}\n")
         job, claim_mib, told = submitted(node, "--vram", "auto", "train.sh", percent)
         assert "no run of it yet; estimated" in told
-        assert "of which no run has told yet how near it is" in told
+        assert "no run has shown yet how near such an estimate comes" in told
         jobs.append((job, claim_mib))
     assert [node.wait(job) for job, _ in jobs] == [0, 0, 0]
     script.write_text(TRAINING + "# anew\n")
@@ -168,3 +168,12 @@ def test_a_run_that_was_too_short_to_be_measured_is_named(node: Node) -> None:
     refused = node.gq("submit", "--vram", "auto", *instant, check=False)
     assert refused.returncode == 2
     assert f"its newest run, job {first}, was too short to be measured" in refused.stderr
+
+
+def test_a_claim_of_its_own_that_can_never_start_is_said_to_be_an_estimate(node: Node) -> None:
+    (node.work / "train.sh").write_text(TRAINING.replace("0.5B", "72B"))
+    refused = node.gq("submit", "--vram", "auto", "train.sh", "1", check=False)
+    assert refused.returncode == 1
+    assert "is more than" in refused.stderr
+    assert "no run of it yet; estimated" in refused.stderr
+    assert "gq probe" in refused.stderr

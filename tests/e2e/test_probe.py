@@ -40,6 +40,16 @@ def test_the_first_steps_are_measured_and_the_job_is_submitted_with_the_claim(no
     node.until_state(2, "running")
 
 
+def test_a_probe_that_saw_memory_rise_says_so_and_does_not_submit(node: Node) -> None:
+    work = ["--", *SIMJOB, "--vram", "2G", "--grow", "1G/4", "--seconds", "1h"]
+    done = node.gq("probe", "--steps", "30", "--submit", *work, check=False)
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[1].endswith("G or more")
+    assert "it was still rising: by " in done.stderr
+    assert "not submitted" in done.stderr
+    assert [job["id"] for job in node.jobs()] == [1]
+
+
 def test_a_short_run_is_seen_whole(node: Node) -> None:
     done = node.gq(
         "probe", "--json", "--steps", "1000", "--vram", "3G", "--", *SIMJOB, "--vram", "2G", "--seconds", "3"
