@@ -158,7 +158,7 @@ def request_of(ctx: click.Context, words: list[str], asked: dict[str, Any]) -> S
         interactive=asked["interactive"],
         borrow=not asked["no_borrow"],
         restart=RestartMode(asked["restart"] or RestartMode.ON_FAILURE),
-        checkpoint_dir=_absolute(asked["checkpoint_dir"]),
+        checkpoint_dir=_place(asked["checkpoint_dir"]),
         checkpoint_command=asked["checkpoint_command"],
         resume=_resume(asked),
         resume_arg=asked["resume_arg"],
@@ -232,6 +232,11 @@ def _unwritable(directory: str | None) -> list[str]:
 
 def _absolute(path: str | None) -> str | None:
     return None if path is None else os.path.abspath(Path(path).expanduser())  # noqa: PTH100 - keeps symbolic links
+
+
+def _place(directory: str | None) -> str | None:
+    """Under its real name, by which two jobs that save into one directory are known (R2)."""
+    return None if directory is None else os.path.realpath(Path(directory).expanduser())
 
 
 def _resume(asked: dict[str, Any]) -> str | None:

@@ -3,7 +3,7 @@
 One plan, in numbered steps:
 
 1. Set aside who is not considered: stopped, held, in a pause (R1), or impossible here since a change (Q5). A job whose
-   checkpoint directory another job saves into (R2) waits for it and closes nothing.
+   checkpoint directory another job of its user saves into (R2) waits for it and closes nothing.
 2. Start at once what needs no card (P2).
 3. Walk the others in the order of S1. Each starts by right (Q3) on the card that P1 chooses, or gets its verdict
    (S5). One that VRAM blocks closes the cards it waits for to later jobs of its own class (S4).
@@ -26,7 +26,7 @@ from gpuqueue.core.policy import Policy
 from gpuqueue.core.quota import within_quota
 from gpuqueue.core.reasons import Reason, ReasonCode, sentence
 from gpuqueue.core.snapshot import Snapshot
-from gpuqueue.core.writers import Writers
+from gpuqueue.core.writers import Writers, place
 from gpuqueue.wire.states import WAITING_STATES, JobClass
 
 Alike = tuple[object, ...]
@@ -85,7 +85,7 @@ def _alike(job: Job) -> Alike:
     """Jobs with the same key get the same answer at the same moment."""
     ask = job.ask
     card = (ask.cards, ask.exclusive, ask.gpu_type, ask.gpu_indexes)
-    return (job.account, ask.job_class, job.claim_mib, card, ask.checkpoint_dir)
+    return (job.account, ask.job_class, job.claim_mib, card, place(job))
 
 
 @dataclass(slots=True)

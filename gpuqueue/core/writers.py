@@ -1,8 +1,8 @@
-"""Whose a checkpoint directory is (R2): one job at a time saves into it.
+"""Whose a checkpoint directory is (R2): of one user's jobs, one at a time saves into it.
 
 Nothing tells whose a checkpoint is but where it lies and when it was made. Two jobs that save into one directory
 would resume from each other's, and each would count the other's as progress of its own, so that a crash loop is
-never seen (R3).
+never seen (R3). Jobs of other users do not wait: whoever named a colleague's directory could keep his jobs out.
 """
 
 from collections.abc import Iterable
@@ -12,12 +12,19 @@ from gpuqueue.core.model import Job
 from gpuqueue.core.reasons import Reason, ReasonCode
 from gpuqueue.wire.states import WAITING_STATES
 
+Place = tuple[int, str]
+
+
+def place(job: Job) -> Place | None:
+    """What one job at a time has: the directory, under its user. None for a job that names none."""
+    return None if job.ask.checkpoint_dir is None else (job.uid, job.ask.checkpoint_dir)
+
 
 @dataclass(slots=True)
 class Writers:
-    """The job that each directory belongs to, from its first attempt until it has ended."""
+    """The job that each place belongs to, from its first attempt until it has ended."""
 
-    by_directory: dict[str, Job]
+    by_place: dict[Place, Job]
 
     @classmethod
     def of(cls, jobs: Iterable[Job]) -> "Writers":
@@ -29,12 +36,13 @@ class Writers:
         return writers
 
     def started(self, job: Job) -> None:
-        if job.ask.checkpoint_dir is not None:
-            self.by_directory.setdefault(job.ask.checkpoint_dir, job)
+        if mine := place(job):
+            self.by_place.setdefault(mine, job)
 
     def in_the_way(self, job: Job) -> Reason | None:
         """The verdict on a job whose directory another one saves into; None where it is free, or its own."""
-        writer = self.by_directory.get(job.ask.checkpoint_dir or "")
+        mine = place(job)
+        writer = self.by_place.get(mine) if mine else None
         if writer is None or writer.id == job.id:
             return None
         return Reason(ReasonCode.CHECKPOINTS, {"writer": writer.id, "writer_account": writer.account})

@@ -3,7 +3,7 @@
 import os
 import shlex
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import astuple
 from pathlib import Path
 
@@ -72,15 +72,23 @@ def submit(engine: Engine, caller: Caller, request: SubmitRequest) -> tuple[Job,
 
 
 def _shared_checkpoints(engine: Engine, job: Job) -> list[str]:
-    """R2: one job at a time saves into a directory, which is said at once to whoever meant to run two side by side."""
-    mine = job.ask.checkpoint_dir
-    if mine is None:
-        return []
-    others = [other.id for other in engine.store.open_jobs() if other.ask.checkpoint_dir == mine and other.id != job.id]
-    if not others:
-        return []
-    named = f"job {others[0]} saves" if len(others) == 1 else f"jobs {', '.join(map(str, others))} save"
-    return [f"{named} into {mine} too: only one of them runs at a time; give each its own directory"]
+    """R2, said at once to whoever names a directory that another open job saves into."""
+    directory = job.ask.checkpoint_dir
+    others = [other for other in engine.store.open_jobs() if directory and other.ask.checkpoint_dir == directory]
+    mine = [other for other in others if other.uid == job.uid and other.id != job.id]
+    theirs = [other for other in others if other.uid != job.uid]
+    notes = []
+    if mine:
+        savers = _savers([str(other.id) for other in mine])
+        notes.append(f"{savers} into {directory} too: only one of them runs at a time; give each its own directory")
+    if theirs:
+        savers = _savers([f"{other.id} of {other.user}" for other in theirs])
+        notes.append(f"{savers} into {directory} too: each may resume from the other's; take one of your own")
+    return notes
+
+
+def _savers(jobs: Sequence[str]) -> str:
+    return f"job {jobs[0]} saves" if len(jobs) == 1 else f"jobs {', '.join(jobs)} save"
 
 
 def account_of(engine: Engine, owner: Caller, named: str | None) -> str:

@@ -14,6 +14,7 @@ from gpuqueue.core.plan import plan
 from gpuqueue.core.policy import Policy
 from gpuqueue.core.reasons import fields_of, sentence
 from gpuqueue.core.snapshot import Card, Lease, Snapshot
+from gpuqueue.core.writers import place
 from gpuqueue.wire.states import WAITING_STATES, JobClass
 from tests.core.worlds import policies, snapshots
 
@@ -154,14 +155,14 @@ def _leaves(thing: Any) -> list[Any]:
 @some
 @given(snapshots(), policies)
 def test_no_start_saves_where_another_job_saves(snapshot: Snapshot, policy: Policy) -> None:
-    """R2: whoever starts is the only one of its directory that has begun and not ended, unless it had begun before."""
+    """R2: whoever starts is the only one of its user there that has begun and not ended, unless it had begun before."""
     decided = plan(snapshot, policy)
     after = apply(snapshot, decided)
     jobs = {job.id: job for job in snapshot.jobs}
-    begun = [job for job in after.jobs if job.attempt and job.ask.checkpoint_dir]
+    begun = [job for job in after.jobs if job.attempt and place(job)]
     for start in decided.starts:
         job = jobs[start.job_id]
-        beside = [other for other in begun if other.ask.checkpoint_dir == job.ask.checkpoint_dir and other.id != job.id]
+        beside = [other for other in begun if place(other) == place(job) and other.id != job.id]
         event(f"a directory: {job.ask.checkpoint_dir is not None}")
         assert not any(other.state.active for other in beside)
         assert not beside or job.attempt

@@ -288,6 +288,17 @@ def test_one_job_at_a_time_saves_into_a_directory() -> None:
     assert started(decide(job(2, asking=asking), replace(paused, state=JobState.FAILED))) == [2]
 
 
+def test_nobody_is_kept_waiting_by_who_names_his_checkpoint_directory() -> None:
+    """R2: the paused job of another user begun first; only his own next job waits."""
+    asking = {"checkpoint_dir": "/out"}
+    thief = job(1, user="eve", asking=asking, state=JobState.BACKOFF, not_before=NOW + 20, attempt=1)
+    decided = decide(
+        thief, job(2, asking=asking), job(3, user="eve", asking=asking), accounts=[account("anna"), account("eve")]
+    )
+    assert started(decided) == [2]
+    assert why(decided, 3).startswith("job 1 of eve saves into the same checkpoint directory")
+
+
 def test_a_job_that_a_change_made_impossible_stays_with_that_verdict() -> None:
     """Q5: the quota was lowered after the submit."""
     decided = decide(job(1, 20 * GIB), job(2, 2 * GIB), accounts=[account("anna", 8 * GIB)])

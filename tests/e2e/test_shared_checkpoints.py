@@ -11,7 +11,8 @@ def test_the_second_job_of_a_directory_waits_until_the_first_has_ended(node: Nod
     hold = ("--vram", "0", "--checkpoint-dir")
     first = node.submit(*hold, "out", "--", "sleep", "1h")
     node.until_state(first, "running")
-    told = node.gq("submit", *hold, str(node.work / "out" / "."), "--", "true")
+    (node.work / "latest").symlink_to("out")
+    told = node.gq("submit", *hold, str(node.work / "latest" / "."), "--", "true")
     assert f"job {first} saves into {node.work / 'out'} too" in told.stdout + told.stderr
     own = node.gq("submit", *hold, "other", "--", "true")
     assert "saves into" not in own.stdout + own.stderr

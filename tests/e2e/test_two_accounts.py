@@ -56,6 +56,17 @@ def test_nobody_touches_or_reads_anothers_job(node: Node, people: list[Account])
     assert node.show(job)["job"]["attempt"] == 1
 
 
+def test_naming_anothers_checkpoint_directory_keeps_his_jobs_from_nothing(node: Node, people: list[Account]) -> None:
+    """R2: of one user's jobs one at a time saves into a directory; of two users' jobs each is told of the other."""
+    a, b = people
+    asked = ("submit", "--vram", "0", "--checkpoint-dir", str(b.home / "out"), "--", "sleep", "3600")
+    node.gq(*asked, user=a.name)
+    node.until_state(1, "running")
+    told = node.gq(*asked, user=b.name)
+    node.until_state(2, "running")
+    assert f"job 1 of {a.name} saves into {b.home / 'out'} too: each may resume" in " ".join(told.stdout.split())
+
+
 def test_a_job_neither_forges_its_record_nor_kills_its_monitor(node: Node, people: list[Account]) -> None:
     a, b = people
     victim = node.submit("--vram", "1G", "--", "sh", "-c", "echo only for B; exec sleep 3600", user=b.name)
