@@ -28,7 +28,7 @@ def page(
     node: "NodeView", jobs: "list[JobView]", on: Screen, whose: str | None = None, ended: bool = False
 ) -> list[str]:
     """The lines of `gq status`. `ended`: the jobs that ended are among those that were asked for."""
-    lines = [_head(node, on), *_cards(node.cards, on), ""]
+    lines = [_head(node, on), *_fault(node, on), *_cards(node.cards, on), ""]
     if jobs:
         return lines + job_lines(jobs, on)
     of_whom = f" of {plain(whose)}" if whose else ""
@@ -41,6 +41,13 @@ def _head(node: "NodeView", on: Screen) -> str:
     if node.simulated:
         parts.append(on.paint("simulated cards", "yellow"))
     return " · ".join(parts) if on.blocks else ", ".join(parts)
+
+
+def _fault(node: "NodeView", on: Screen) -> list[str]:
+    if node.fault is None:
+        return []
+    text = f"NOT SUPERVISED: {node.fault}. Jobs run on, but none is started or stopped until this is cured: `gq doctor`"
+    return [on.paint(line, "red") for line in wrapped(text, on.width)]
 
 
 def _cards(cards: "list[CardView]", on: Screen) -> list[str]:

@@ -21,9 +21,8 @@ def checks(engine: Engine) -> list[CheckView]:
 
 def _daemon(engine: Engine) -> Iterator[CheckView]:
     if engine.broken:
-        yield CheckView(
-            name="supervision", level="fail", text=f"the last tick failed: {engine.broken}", hint="see the daemon's log"
-        )
+        text = f"the last tick failed: {engine.broken.message}"
+        yield CheckView(name="supervision", level="fail", text=text, hint=engine.broken.hint)
     else:
         yield CheckView(name="supervision", level="ok", text=f"running, {counted(engine.ticks, 'tick')} so far")
     level, text = CONTAINMENT[engine.backend.containment]

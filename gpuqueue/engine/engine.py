@@ -50,7 +50,7 @@ class Engine:
     _pulse: asyncio.Event = field(default_factory=asyncio.Event)
     _news: asyncio.Event = field(default_factory=asyncio.Event)
     _reading_thread: asyncio.Task[NodeReading] | None = None
-    broken: str | None = None  # why the last tick failed
+    broken: GpuqueueError | None = None  # why the last tick failed, wholly or for one job
     failed_launches: dict[tuple[int, int], str] = field(default_factory=dict)  # why they came to nothing
     _kept_second: int = 0
 
@@ -67,10 +67,10 @@ class Engine:
             try:
                 cycle(self, reading, time.monotonic())
             except GpuqueueError as error:  # the world's fault, for example a full disk: try again
-                self.broken = error.message
+                self.broken = error
                 log.error("tick failed: %s", error.message, extra={"action": "tick_failed"})
             except Exception as error:
-                self.broken = f"{type(error).__name__}: {error}"
+                self.broken = _bug(f"{type(error).__name__}: {error}")
                 log.exception("tick failed", extra={"action": "tick_bug"})
             self.ticks += 1
             pulse, self._pulse = self._pulse, asyncio.Event()
@@ -127,18 +127,23 @@ class Engine:
         except GpuqueueError:
             raise
         except Exception as error:
-            self.broken = f"job {job_id}: {type(error).__name__}: {error}"
+            self.broken = _bug(f"job {job_id}: {type(error).__name__}: {error}")
             log.exception("job %d", job_id, extra={"action": "tick_bug", "job": job_id})
 
     # -- events -----------------------------------------------------------------------------------------------
 
     def event(self, kind: str, actor: str, text: str, job_id: int | None = None) -> None:
-        """Into the event log (A5); whoever follows the log is told that there is more to read."""
+        """Into the event log (A5). Once it is on disk, the daemon's own log says it too, and whoever follows the
+        event log is told that there is more to read."""
         self.store.add_event(kind, actor, text, job_id, int(time.time()))
-        by = "" if actor == "gpuqueued" else f"{actor}: "  # a quota that was set is nothing without who set it
-        log.info("%s%s", by, text, extra={"action": kind, "job": job_id, "actor": actor})
-        news, self._news = self._news, asyncio.Event()
-        news.set()
+
+        def tell() -> None:
+            by = "" if actor == "gpuqueued" else f"{actor}: "  # a quota that was set is nothing without who set it
+            log.info("%s%s", by, text, extra={"action": kind, "job": job_id, "actor": actor})
+            news, self._news = self._news, asyncio.Event()
+            news.set()
+
+        self.store.after_commit(tell)
 
     async def more_events(self, timeout_s: float) -> bool:
         """Waits for the next event, or for `timeout_s`: then False. A follower keeps nothing here but its place in
@@ -154,3 +159,7 @@ class Engine:
             raise GpuqueueError(
                 ErrorCode.UNAVAILABLE, f"the cards cannot be read: {self.snapshot.cards_fault}", "see `gq doctor`"
             )
+
+
+def _bug(what: str) -> GpuqueueError:
+    return GpuqueueError(ErrorCode.INTERNAL, f"a bug in gpuqueued: {what}", "the daemon's log has the details")

@@ -107,6 +107,11 @@ class Store(Protocol):
         """All writes inside commit together or not at all; nests. Outside one, each call is its own."""
         ...
 
+    def after_commit(self, call: Callable[[], None]) -> None:
+        """`call` is made once the writes before it are on disk, at once outside a transaction; never where they are
+        rolled back."""
+        ...
+
     def add_job(self, job: Job, request: SubmitRequest) -> tuple[Job, bool]:
         """(the job with its id, True if new). A known (uid, idempotency key) returns the job it made (J5)."""
         ...

@@ -236,4 +236,5 @@ def node_view(engine: Engine, caller: Caller, pid: int) -> NodeView:
         cards=card_views(engine),
         queued=sum(1 for job in jobs if not job.state.active),
         running=sum(1 for job in jobs if job.state.active),
+        fault=engine.broken.message if engine.broken is not None else None,
     )

@@ -4,7 +4,7 @@ Every method is one transaction of its own, or part of the one that `transaction
 """
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -91,6 +91,14 @@ class SqliteStore:
         self._session = Session(engine)
         self._lock = RLock()
         self._broken: DBAPIError | None = None
+        self._after_commit: list[Callable[[], None]] = []  # of the transaction under way
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        with self._lock:
+            if self._session.in_transaction():
+                self._after_commit.append(call)
+            else:
+                call()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -107,10 +115,12 @@ class SqliteStore:
     def _savepoint(self, session: Session) -> Iterator[None]:
         say = session.connection().exec_driver_sql
         say("SAVEPOINT inner_transaction")
+        before = len(self._after_commit)
         try:
             yield
             self._refuse_if_broken()
         except BaseException:
+            del self._after_commit[before:]
             if self._broken is None:
                 say("ROLLBACK TO inner_transaction")
                 say("RELEASE inner_transaction")
@@ -124,9 +134,12 @@ class SqliteStore:
         with self._lock, in_plain_words(self._path):
             if not self._session.in_transaction():
                 self._broken = None
+                self._after_commit = []
                 with self._session.begin():
                     yield self._session
                     self._refuse_if_broken()
+                for call in self._after_commit:
+                    call()
                 return
             self._refuse_if_broken()
             try:

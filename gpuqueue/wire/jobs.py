@@ -350,3 +350,4 @@ class NodeView:
     cards: list[CardView]
     queued: int
     running: int
+    fault: str | None = None  # why jobs are not supervised now, as on a full disk

@@ -72,6 +72,13 @@ def test_an_empty_queue_says_what_to_do_next() -> None:
     assert of_ann[-1].startswith("No jobs of ann. Submit one:")
 
 
+def test_a_daemon_that_cannot_supervise_says_so_first() -> None:
+    """The numbers below are of the last tick that worked."""
+    head, *lines = overview.page(views.node(fault="the disk that holds /var/lib/gpuqueue is full"), [], Screen())
+    assert "node1" in head
+    assert " ".join(lines).startswith("NOT SUPERVISED: the disk that holds /var/lib/gpuqueue is full. Jobs run on,")
+
+
 def test_simulated_cards_are_called_simulated() -> None:
     simulated = views.card(simulated=True)
     assert "simulated" in overview.page(views.node(simulated=True, cards=[simulated]), [], Screen())[0]

@@ -288,6 +288,24 @@ def test_an_inner_transaction_that_fails_takes_only_its_own_writes(reopen: Reope
     assert reopen().open_jobs() == [first, last]
 
 
+def test_what_waits_for_the_commit_is_done_after_it_or_never(store: Store) -> None:
+    done: list[str] = []
+    with store.transaction():
+        store.after_commit(lambda: done.append("outer"))
+        with pytest.raises(RuntimeError), store.transaction():
+            store.after_commit(lambda: done.append("inner, undone"))
+            raise RuntimeError
+        with store.transaction():
+            store.after_commit(lambda: done.append("inner"))
+        assert done == []
+    assert done == ["outer", "inner"]
+    with pytest.raises(RuntimeError), store.transaction():
+        store.after_commit(lambda: done.append("undone"))
+        raise RuntimeError
+    store.after_commit(lambda: done.append("at once"))
+    assert done == ["outer", "inner", "at once"]
+
+
 def test_the_store_goes_on_after_a_transaction_that_failed(store: Store) -> None:
     with pytest.raises(RuntimeError), store.transaction():
         raise RuntimeError

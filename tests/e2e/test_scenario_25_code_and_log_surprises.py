@@ -95,6 +95,9 @@ def test_nothing_dies_of_a_full_disk(small_disk: Node) -> None:
     refused = node.gq("submit", "--vram", "1G", "--", "true", check=False)
     assert refused.returncode in (0, 1)
     assert "Traceback" not in refused.stderr
+    node.until(lambda: "NOT SUPERVISED: the disk" in node.gq("status").stdout, "gq status says it")
+    doctor = node.gq("doctor", check=False).stdout
+    assert "free some space there: no restart is needed" in " ".join(doctor.split())
     if refused.returncode == 1:
         assert "full" in refused.stderr or "space" in refused.stderr
 
