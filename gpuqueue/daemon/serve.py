@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import signal
@@ -39,20 +40,21 @@ def serve(settings: Settings) -> None:
     """Serves until a signal ends it. Jobs go on without it: it owns nothing that they need."""
     state_dir = settings.state_dir
     make_state_dir(state_dir)
-    held = [lock.hold(state_dir / "gpuqueued.lock", str(state_dir))]
-    if not settings.simulate_mib:
-        held.append(lock.hold_node(settings.node_lock))
-    store = open_store(state_dir / "gpuqueue.db")
-    cards = _cards(settings, state_dir)
-    engine = build_engine(settings, store, cards)
+    with _in_plain_words(state_dir):
+        held = [lock.hold(state_dir / "gpuqueued.lock", str(state_dir))]
+        if not settings.simulate_mib:
+            held.append(lock.hold_node(settings.node_lock))
+        store = open_store(state_dir / "gpuqueue.db")
+        cards = _cards(settings, state_dir)
+        engine = build_engine(settings, store, cards)
     # A backup that was put back does not know of later jobs; their run directories are still there.
     store.reserve_ids(max((job_id for job_id, _ in engine.backend.attempts()), default=0))
     server_socket = listen(settings.socket, mode=settings.socket_mode, group=settings.socket_group)
     try:
         asyncio.run(_serve(engine, server_socket))
     finally:
-        store.keep_engine_second(engine.clock.second)
         settings.socket.unlink(missing_ok=True)
+        store.keep_engine_second(engine.clock.second)
         cards.close()
         store.close()
         for descriptor in held:
@@ -69,6 +71,19 @@ def make_state_dir(state_dir: Path) -> None:
             ErrorCode.UNAVAILABLE,
             f"cannot make {state_dir}: {error.strerror}",
             "give another --state-dir, or run as root",
+        ) from error
+
+
+@contextlib.contextmanager
+def _in_plain_words(state_dir: Path) -> Iterator[None]:
+    """What the disk cannot do for a start. Raises GpuqueueError(UNAVAILABLE)."""
+    try:
+        yield
+    except OSError as error:
+        raise GpuqueueError(
+            ErrorCode.UNAVAILABLE,
+            f"cannot start from {state_dir}: {error.strerror}" + (f": {error.filename}" if error.filename else ""),
+            "free some space there" if error.errno == errno.ENOSPC else "see that it is a disk that can be written to",
         ) from error
 
 

@@ -110,6 +110,24 @@ def test_nothing_dies_of_a_full_disk(small_disk: Node) -> None:
     assert "Traceback" not in node.log.read_text()
 
 
+@pytest.mark.root
+@pytest.mark.parametrize("began_before", [False, True])
+def test_a_start_on_a_full_disk_says_so_and_the_next_one_works(small_disk: Node, began_before: bool) -> None:
+    if began_before:
+        small_disk.start().kill()
+    filler = small_disk.state / "filler"
+    fill(filler)
+    daemon = small_disk.start(wait=False).process
+    assert daemon is not None
+    assert daemon.wait(60) == 1
+    said = small_disk.log.read_text()
+    assert "full" in said or "No space left on device" in said
+    assert "hint: free some space there" in said
+    assert "Traceback" not in said
+    filler.unlink()
+    small_disk.start()
+
+
 def ticks(node: Node) -> int:
     try:
         return int((node.work / "count").read_text())
