@@ -4,7 +4,6 @@ import json
 import pty
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -251,19 +250,3 @@ def test_status_loads_nothing_heavy(daemon: CannedDaemon, gq: Gq) -> None:
         [sys.executable, "-c", code], env=gq.env(), capture_output=True, text=True, check=True, timeout=60
     )
     assert HEAVY & set(done.stdout.splitlines()) == set()
-
-
-def test_status_takes_less_than_7_times_a_bare_python(daemon: CannedDaemon, gq: Gq) -> None:
-    """The quickest of several runs each: what the machine does besides is not gq's."""
-
-    def quickest(command: list[str], runs: int = 12) -> float:
-        times = []
-        for _ in range(runs):
-            start = time.perf_counter()
-            subprocess.run(command, env=gq.env(), stdout=subprocess.DEVNULL, check=True, timeout=60)
-            times.append(time.perf_counter() - start)
-        return min(times)
-
-    ratio = quickest(gq.command("status")) / quickest([sys.executable, "-c", "pass"])
-    print(f"gq status takes {ratio:.1f} times a bare Python")
-    assert ratio < 7

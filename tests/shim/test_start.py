@@ -285,12 +285,10 @@ def test_1_an_upgrade_under_a_running_shim_changes_nothing(place: Path, cwd: Pat
     assert record.exit_status == 3
 
 
-def test_shim_starts_fast_and_stays_small(backend: LocalBackend, cwd: Path) -> None:
+def test_the_shim_stays_small(backend: LocalBackend, cwd: Path) -> None:
     spec = a_spec(cwd, "sleep", "30")
-    begun = time.monotonic()
     backend.start(spec)
     alive = running(backend, spec)
-    assert time.monotonic() - begun < 5
     status = Path(f"/proc/{alive.shim.pid}/status").read_text()
     resident_kib = int(status.partition("VmRSS:")[2].split()[0])
     assert resident_kib < 40 * 1024

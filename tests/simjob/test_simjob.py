@@ -164,7 +164,7 @@ def test_it_ends_after_its_steps_with_its_status(start: Start) -> None:
 def test_it_ends_after_its_seconds(start: Start) -> None:
     begin = time.monotonic()
     assert _end(start("--seconds", "0.5"))[0] == 0
-    assert 0.5 <= time.monotonic() - begin < 10
+    assert time.monotonic() - begin >= 0.5
 
 
 @pytest.mark.parametrize(("step", "code"), [(0, 1), (4, 9)])
