@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpuqueue.wire.jobs import AttemptView, EventView, JobDetail, JobView
 
 LABEL = 14
-UNSEEN_S = 30  # less is no more than when the daemon looked
+UNSEEN_S = 10  # less is no more than when the daemon looked
 
 
 @click.command("show")

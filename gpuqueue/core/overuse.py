@@ -5,7 +5,7 @@ account's quota, past the class's part of the card, or past the card stops the o
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpuqueue.core.decisions import Charge, Stop
 from gpuqueue.core.model import AfterStop, Attempt, Job
@@ -13,6 +13,7 @@ from gpuqueue.core.policy import OverusePolicy
 from gpuqueue.core.reasons import Reason, ReasonCode, sentence
 from gpuqueue.core.snapshot import Card, Lease, Snapshot
 from gpuqueue.wire.states import JobClass, JobState
+from gpuqueue.wire.units import format_mib
 
 SAMPLES = 2  # in a row, before the charge follows
 
@@ -43,10 +44,13 @@ class _Holding:
 
 
 def judge(snapshot: Snapshot, policy: OverusePolicy) -> tuple[list[Charge], list[Stop]]:
-    """The changed charges, and the offenders to stop. Cards whose processes are hidden have neither (M4)."""
+    """The changed charges, with a text where the job goes on, and the offenders to stop. Cards whose processes are
+    hidden have neither (M4)."""
     holdings = list(_holdings(snapshot, policy))
+    stops = list(_offenders(snapshot, holdings, policy))
+    stopped = {stop.job_id for stop in stops}
     charges = [holding.charge for holding in holdings if holding.charge is not None]
-    return charges, list(_offenders(snapshot, holdings, policy))
+    return [replace(one, text="") if one.job_id in stopped else one for one in charges], stops
 
 
 def over_claim(claim_mib: int, charge_mib: int) -> Reason:
@@ -85,9 +89,8 @@ def _charge(job: Job, attempt: Attempt, lease: Lease, card: Card, policy: Overus
     charge_mib = measured if samples == SAMPLES else lease.claim_mib
     if (samples, charge_mib) == (attempt.over_samples, lease.charge_mib):
         return None
-    text = ""
-    if charge_mib > lease.charge_mib and charge_mib - lease.charge_mib > tolerance:
-        text = sentence(over_claim(lease.claim_mib, charge_mib))
+    begins = lease.charge_mib <= lease.claim_mib < charge_mib  # said once, not at every step of a growth
+    text = sentence(over_claim(lease.claim_mib, charge_mib)) if begins else ""
     claim_mib = max(job.claim_mib, charge_mib)
     return Charge(job_id=job.id, charge_mib=charge_mib, claim_mib=claim_mib, over_samples=samples, text=text)
 
@@ -120,14 +123,15 @@ def _offence(grower: _Holding, staying: Sequence[_Holding], snapshot: Snapshot) 
         for holding in staying
         if holding.job.account == grower.job.account and holding.job.ask.job_class is job_class
     ]
-    left_mib = min(
-        _part_mib(grower, card) - _sum(part),
-        _nominal_mib(grower, snapshot) - _sum(of_account),
+    part_mib, nominal_mib = _part_mib(grower, card), _nominal_mib(grower, snapshot)
+    left_mib, limit = min(
+        (part_mib - _sum(part), f"what card {card.index} has for {job_class} jobs ({format_mib(part_mib)})"),
+        (nominal_mib - _sum(of_account), f"{grower.job.account}'s {job_class} quota of {format_mib(nominal_mib)}"),
     )
     if left_mib >= 0:
         return None
     allowed_mib = max(0, grower.charge_mib + left_mib)
-    return Reason(ReasonCode.OVERUSE_QUOTA, fields | {"account": grower.job.account, "allowed_mib": allowed_mib})
+    return Reason(ReasonCode.OVERUSE_QUOTA, fields | {"limit": limit, "allowed_mib": allowed_mib})
 
 
 def _part_mib(grower: _Holding, card: Card) -> int:

@@ -103,7 +103,7 @@ SENTENCES: dict[ReasonCode, str] = {
     ReasonCode.IDLE: "idle for {idle_s}: GPU {gpu_percent} %, {cpu_cores} CPU cores, {io} of I/O on average; limit {window_s}",
     ReasonCode.STALLED: "GPU idle for {idle_s} while CPU or I/O was busy ({cpu_cores} cores, {io}); limit {window_s}",
     ReasonCode.OVERUSE: "declared {claim_mib}, used {used_mib} while card {card} was over-committed",
-    ReasonCode.OVERUSE_QUOTA: "declared {claim_mib}, used {used_mib}, which is more than {account} may hold here ({allowed_mib})",
+    ReasonCode.OVERUSE_QUOTA: "declared {claim_mib}, used {used_mib}: {limit} leaves it {allowed_mib}",
     ReasonCode.LIMIT: "ran {ran_s}, its time limit is {limit_s}",
     ReasonCode.CRASH_LOOP: "failed {failures:time} in a row without a newer checkpoint; last: {last}",
     ReasonCode.TOO_MANY_RESTARTS: "restarted {restarts:time} within 24h; last: {last}",

@@ -63,6 +63,8 @@ def test_from_the_second_on_the_charge_follows() -> None:
     assert stops == []
     again = decide([running(1, 8 * GIB)], {1: 13 * GIB}, samples=2, charged={1: MEASURED[1]})
     assert [(c.charge_mib, c.text) for c in again[0]] == [(13 * GIB, "")]
+    more = decide([running(1, 8 * GIB)], {1: 16 * GIB}, samples=2, charged={1: MEASURED[1]})
+    assert [(c.charge_mib, c.text) for c in more[0]] == [(16 * GIB, "")], "it was said when it began"
     assert decide([running(1, 8 * GIB)], MEASURED, samples=2, charged={1: MEASURED[1]}) == ([], [])
 
 
@@ -90,9 +92,10 @@ def test_tolerance(claim_mib: int, over_mib: int, used_mib: int, counted: bool) 
 
 def test_scenario_2_the_offender_is_stopped_not_its_neighbour() -> None:
     """8 GiB declared, 14.2 held, and with the neighbour's 22 GiB that is more than the card."""
-    _, (stop,) = decide([running(1, 8 * GIB), running(2, 22 * GIB, user="ben")], MEASURED)
+    (charge,), (stop,) = decide([running(1, 8 * GIB), running(2, 22 * GIB, user="ben")], MEASURED)
     assert (stop.job_id, stop.after, stop.grace_s) == (1, AfterStop.STOP, 10)
     assert sentence(stop.reason) == "declared 8.0 GiB, used 14.2 GiB while card 0 was over-committed"
+    assert charge.text == "", "what its next attempt claims is nothing to say to who is stopped"
     assert set(stop.reason.fields) == fields_of(stop.reason.code)
 
 
@@ -108,7 +111,7 @@ def test_growth_past_the_quota_stops_the_grower() -> None:
     _, (stop,) = decide(jobs, MEASURED, accounts=accounts, then={"nominal_mib": 0})
     assert stop.job_id == 1
     assert sentence(stop.reason) == (
-        "declared 8.0 GiB, used 14.2 GiB, which is more than anna may hold here (12.0 GiB)"
+        "declared 8.0 GiB, used 14.2 GiB: anna's train quota of 16.0 GiB leaves it 12.0 GiB"
     )
     assert set(stop.reason.fields) == fields_of(stop.reason.code)
 
@@ -124,8 +127,9 @@ def test_growth_past_the_part_of_its_class_stops_the_grower(job_class: JobClass,
     accounts = [account(train_mib=RICH, light_mib=RICH)]
     node = card(held_back_mib=held_back)
     grower = running(1, 8 * GIB, job_class=job_class)
-    _, stops = decide([grower], MEASURED, accounts=accounts, node=node, then={"held_back_mib": held_back})
-    assert [stop.job_id for stop in stops] == [1]
+    _, (stop,) = decide([grower], MEASURED, accounts=accounts, node=node, then={"held_back_mib": held_back})
+    assert stop.job_id == 1
+    assert f": what card 0 has for {job_class} jobs (" in sentence(stop.reason)
 
 
 def test_what_was_lowered_since_the_start_stops_nobody() -> None:

@@ -150,7 +150,10 @@ def test_ended_jobs(make_node: Callable[..., Node]) -> None:
         (idle, rf"{stopped}idle for \S+: GPU 0\.0 %, \S+ CPU cores, .* of I/O on average; limit 6s"),
         (stalled, rf"{stopped}GPU idle for \S+ while CPU or I/O was busy \(\S+ cores, .*\); limit 5s"),
         (full, rf"{failed}ran out of GPU memory: It held \S+ GiB and asked for \S+ GiB more .*"),
-        (grown, rf"{stopped}declared 1\.0 GiB, used 25\.0 GiB, which is more than hal may hold here \(\S+ GiB\)"),
+        (
+            grown,
+            rf"{stopped}declared 1\.0 GiB, used 25\.0 GiB: hal's train quota of (\S+ GiB) leaves it \1",
+        ),
     )
 
 
