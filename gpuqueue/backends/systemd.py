@@ -1,8 +1,8 @@
 """A transient systemd service for each attempt: the best containment where systemd runs the machine.
 
 A service and not a scope: a scope inherits the daemon's hardening and dies of its OOM policy. The job gets a
-cgroup of its own below the unit's (Delegate), so that killing it spares its shim. KillMode=process: when a shim
-dies, systemd leaves the job alone, and an adopter follows in a unit of its own.
+cgroup of its own below the unit's (Delegate), so that killing it spares its shim, and limits bind the job alone.
+KillMode=process: when a shim dies, systemd leaves the job alone, and an adopter follows in a unit of its own.
 """
 
 import os
@@ -26,7 +26,7 @@ def available() -> bool:
 
 
 def limits_memory() -> bool:
-    """Whether MemoryMax has a controller to go to; on a hybrid layout those are in the tree of cgroup v1."""
+    """Whether there is a memory controller to pass down; on a hybrid layout it is in the tree of cgroup v1."""
     return "memory" in (_CGROUP_MOUNT / "cgroup.controllers").read_text(encoding="ascii").split()
 
 
@@ -45,10 +45,6 @@ def command(unit: str, spec: Spec, errors: Path, shim: list[str]) -> list[str]:
         "TasksMax": "infinity",
         "StandardError": f"append:{errors}",
     }
-    if spec.mem_mib:
-        properties["MemoryMax"] = f"{spec.mem_mib}M"
-    if spec.cpus:
-        properties["CPUQuota"] = f"{spec.cpus * 100}%"
     for name in ("NOFILE", "MEMLOCK", "NPROC", "CORE"):  # as the daemon has them, like any child's
         limits = resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))
         properties[f"Limit{name}"] = ":".join(

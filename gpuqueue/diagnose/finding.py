@@ -66,7 +66,8 @@ class Evidence:
     `stop_reason` is set when gpuqueue itself ended the job (a word or sentence of its own).
     `curve` holds (second since start, MiB on the card); `neighbours` (pid, owner, MiB) of every other
     process on the card; `kernel_lines` the kernel log of the attempt's time, with Xid and OOM-killer lines;
-    `oom_kills` the job's processes that the kernel killed for want of host memory, where it counts them.
+    `oom_kills` the job's processes that the kernel killed for want of host memory, where it counts them;
+    `mem_limit_mib` the host memory that the job may take, where it is limited.
     """
 
     log_tail: str
@@ -80,6 +81,7 @@ class Evidence:
     own_pids: frozenset[int] = frozenset()
     kernel_lines: tuple[str, ...] | None = None
     oom_kills: int | None = None
+    mem_limit_mib: int | None = None
     host_mem_total_mib: int | None = None
 
     @property

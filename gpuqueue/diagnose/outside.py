@@ -28,7 +28,9 @@ _XID_HARDWARE = wording(
     Retry.free,
 )
 _OOM_KILLS = wording(
-    Cause.host_out_of_memory, "", "The kernel killed {kills} of the job's processes for want of memory. " + host.LESS
+    Cause.host_out_of_memory,
+    "",
+    "The kernel killed {kills} of the job's processes for want of memory{limit}. " + host.LESS,
 )
 _BY_SIGNAL: dict[int, Wording] = {
     int(signals.SIGKILL): wording(
@@ -110,7 +112,8 @@ def kernel_clues(lines: tuple[str, ...], evidence: Evidence) -> list[Clue]:
         if row is not None:
             clues.append(Clue(row, end, event.line, _xid_fields(event)))
     if evidence.oom_kills:
-        fields = {"kills": str(evidence.oom_kills)}
+        limit = evidence.mem_limit_mib
+        fields = {"kills": str(evidence.oom_kills), "limit": f" (its --mem is {gib(limit)})" if limit else ""}
         clues.append(Clue(_OOM_KILLS, end, f"memory.events of the job's cgroup: oom_kill {evidence.oom_kills}", fields))
     for clue in find_clues(logged, host.TABLE):
         pid = int(clue.fields.get("pid", "0"))

@@ -63,6 +63,7 @@ def examine(engine: Engine, job: Job, attempt: Attempt, probe: Probe, reading: N
         own_pids=own | engine.activity.seen_pids(key),
         kernel_lines=_kernel_lines(engine, attempt),
         oom_kills=probe.oom_kills,
+        mem_limit_mib=request.mem_mib if request is not None and engine.backend.limits_memory else None,
     )
     # The offender may have gone between the death and this look: the look before it counts, too.
     looks = (observe(engine, reading, uses), engine.snapshot)

@@ -105,6 +105,14 @@ def _alive(engine: Engine, attempt: Attempt, probe: Probe) -> None:
         )
 
 
+def end_of(attempt: Attempt, probe: Probe, *, engine_second: int, now_unix: int) -> int:
+    """When the attempt ended, as unix time. What a reboot ended left no record: it ran as long as it was observed, and
+    not while the machine was off."""
+    if probe.old_boot:
+        return min(now_unix, attempt.started_unix + max(0, engine_second - attempt.started_at))
+    return int(probe.ended_unix or now_unix)
+
+
 def _ended(
     engine: Engine,
     attempt: Attempt,
@@ -135,7 +143,7 @@ def _ended(
     )
     now = engine.clock.second
     finish = after_end(job, end, engine.settings.policy, now)
-    ended_unix = int(probe.ended_unix or time.time())
+    ended_unix = end_of(attempt, probe, engine_second=now, now_unix=int(time.time()))
     outcome = _outcome(end)
     with engine.store.transaction():
         engine.store.save_attempt(

@@ -26,15 +26,25 @@ class Containment:
     def kind(self) -> str:
         return self._spec.containment if self.cgroup or self._spec.containment != "cgroup" else "session"
 
+    def make_room(self) -> None:
+        """In a unit, before the shim has children: it moves into a cgroup beside the job's, since controllers are
+        passed down only from one that holds no process itself."""
+        if self.cgroup is None or self._spec.containment != "systemd":
+            return
+        unit = self.cgroup.parent
+        beside = unit / "shim"
+        with suppress(OSError):  # then the controllers stay at the unit, and `hold` says what is not enforced
+            beside.mkdir(exist_ok=True)
+        _write(beside / "cgroup.procs", "0")
+        for controller in ("memory", "cpu"):
+            _write(unit / "cgroup.subtree_control", f"+{controller}")
+
     def hold(self, job: ProcessIdentity) -> list[str]:
         """Takes the waiting job in, before its first instruction. Returns what is to be said in its log."""
         self.watch(job)
-        notes = []
         if self.cgroup and not _write(self.cgroup / "cgroup.procs", str(job.pid)):
             self.cgroup = None
-        if self._spec.containment != "systemd":  # there the unit has the limits
-            notes += self._limits(job.pid)
-        return notes
+        return self._limits(job.pid)
 
     def watch(self, job: ProcessIdentity) -> None:
         self._job = job
@@ -69,11 +79,7 @@ class Containment:
     def oom_kills(self) -> int | None:
         """How many of its processes the kernel killed for want of host memory, under its own limit or the machine's.
         None where nobody counts: no cgroup of its own, or no memory controller there."""
-        if self.cgroup is None:
-            return None
-        # In a unit the controllers end at the unit: what the job's own directory below it lacks stands there.
-        counting = [self.cgroup, self.cgroup.parent] if self._spec.containment == "systemd" else [self.cgroup]
-        return next((kills for group in counting if (kills := oom_kills(group / "memory.events")) is not None), None)
+        return oom_kills(self.cgroup / "memory.events") if self.cgroup else None
 
     def remove(self) -> None:
         """Once it is empty."""

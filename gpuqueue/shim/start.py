@@ -46,6 +46,7 @@ def run_attempt(run_dir: Path) -> None:
     spec = _claim(run_dir)
     myself = _identity(os.getpid())
     containment = Containment(spec, myself)
+    containment.make_room()
     found = _resume(spec)
     try:
         environment = environment_of(spec, found.checkpoint)

@@ -192,6 +192,26 @@ def test_who_outgrows_its_host_memory_is_counted(backend: LocalBackend, tmp_path
     assert probe.oom_kills
 
 
+def test_who_loses_a_process_to_its_host_memory_limit_goes_as_a_whole(backend: LocalBackend, tmp_path: Path) -> None:
+    """A trainer that waits for a worker that the kernel killed would wait for ever, and hold its card."""
+    if not backend.limits_memory:
+        pytest.skip("this machine offers no memory controller")
+    worker = f"{sys.executable} -c 'held = []\nwhile True: held.append(bytearray(1 << 24))'"
+    probe = run(backend, a_spec(tmp_path, "bash", "-c", f"{worker} & wait; sleep 600", mem_mib=256))
+    assert probe.signal == 9
+    assert (probe.oom_kills or 0) >= 2
+
+
+def test_a_job_reads_its_limits_in_its_own_cgroup(backend: LocalBackend, tmp_path: Path) -> None:
+    """Runtimes size themselves by them."""
+    if not backend.limits_memory:
+        pytest.skip("this machine offers no memory controller")
+    where = "cd /sys/fs/cgroup$(sed -n s/^0:://p /proc/self/cgroup); cat memory.max cpu.max"
+    spec = a_spec(tmp_path, "sh", "-c", where, mem_mib=256, cpus=2)
+    run(backend, spec)
+    assert log(backend, spec).split() == [str(256 << 20), "200000", "100000"]
+
+
 def test_attempts_of_one_job_are_apart(backend: LocalBackend, tmp_path: Path) -> None:
     first, second = (a_spec(tmp_path, "sh", "-c", f"exit {n}", attempt=n) for n in (1, 2))
     run(backend, first)

@@ -177,7 +177,12 @@ class TestKernelLog:
         assert (finding.cause, finding.confidence) == (Cause.host_out_of_memory, Confidence.high)
         assert finding.evidence == "memory.events of the job's cgroup: oom_kill 2"
         assert finding.retry is Retry.no
+        assert finding.advice.startswith("The kernel killed 2 of the job's processes for want of memory. ")
         assert diagnose(Evidence("step 1", exit_status=0, oom_kills=1)).cause is Cause.none
+
+    def test_the_limit_that_was_met_is_named(self) -> None:
+        finding = diagnose(Evidence("step 1", signal=9, oom_kills=1, mem_limit_mib=200))
+        assert "for want of memory (its --mem is 200 MiB)." in finding.advice
 
     @pytest.mark.parametrize("text", ["step 1", "/run/train.sh: line 3: 4411 Killed                  python train.py"])
     def test_a_kill_that_the_kernel_did_not_note_was_somebodys(self, text: str) -> None:

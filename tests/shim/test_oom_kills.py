@@ -17,15 +17,10 @@ def kills(group: Path, containment: str) -> int | None:
 
 
 @pytest.mark.parametrize("containment", ["cgroup", "systemd"])
-def test_its_own_group_counts(tmp_path: Path, containment: str) -> None:
+def test_its_own_group_counts_and_the_one_above_does_not(tmp_path: Path, containment: str) -> None:
     (tmp_path / "memory.events").write_text(EVENTS.format(2))
     assert kills(tmp_path, containment) == 2
-
-
-def test_in_a_unit_the_unit_counts_and_elsewhere_the_group_above_is_everybodys(tmp_path: Path) -> None:
-    (tmp_path / "memory.events").write_text(EVENTS.format(1))
-    assert kills(tmp_path / "job", "systemd") == 1
-    assert kills(tmp_path / "job", "cgroup") is None
+    assert kills(tmp_path / "job", containment) is None
 
 
 def test_nobody_counts_without_a_memory_controller_or_a_group(tmp_path: Path) -> None:
