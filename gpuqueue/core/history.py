@@ -42,7 +42,7 @@ class PastRun:
     work: Work
     claim_mib: int
     estimate_mib: int | None
-    peak_mib: int | None  # on its fullest card; None where it held nothing, or the driver hides it (M4)
+    peak_mib: int | None  # on its fullest card, by its own last words if those say more; None where unknown (M4)
     ran_s: int
     state: RunState
     cause: str | None  # of a failure, in the words of `gq diagnose`

@@ -178,11 +178,16 @@ def _because(job: Job, end: AttemptEnd, reason: Reason) -> Reason:
         advice = end.advice or "ask for more VRAM, or make it need less"
         if (most := _end_of_growth(job, end)) is not None:
             advice += f" (--grow: {format_mib(most)} is the most that could start here)"
-        return Reason(ReasonCode.OUT_OF_MEMORY, {"advice": advice})
+        return Reason(ReasonCode.OUT_OF_MEMORY, {"advice": _inside(advice)})
     if end.cause in NOT_RETRIED or (end.hopeless and end.failed_start is None):
         advice = end.advice or str(end.cause).replace("_", " ")
-        return Reason(ReasonCode.NO_RETRY, {"last": sentence(reason), "advice": advice})
+        return Reason(ReasonCode.NO_RETRY, {"last": sentence(reason), "advice": _inside(advice)})
     return _advised(reason, end)
+
+
+def _inside(advice: str) -> str:
+    """The advice as it goes on within a sentence. Names (PyTorch, SIGKILL) keep their letters."""
+    return advice[0].lower() + advice[1:] if advice.split(" ")[0].istitle() else advice
 
 
 def _advised(reason: Reason, end: AttemptEnd) -> Reason:

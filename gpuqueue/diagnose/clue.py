@@ -93,15 +93,32 @@ _PROSE_BEFORE = re.compile(
 _COMMENT = re.compile(r"^\s*(?:#|//|>\s|\*\s|-\s|\"\"\"|\|\s*`|<!--|\d+\.\s)")
 _QUOTES = "`'\"“‘«"
 _OPENERS = ("(", ":", "=", "[", ",")
+# What a run works on may hold any text: rows of a data set, prompts, what a model wrote. A test that was to fail did.
+_DATA = re.compile(
+    r"^\W*(?:prompt|input|text|question|answer|instruction|sample|example|response|output|generated|content|user"
+    r"|assistant|query|document|title|label|completion|target|reference|prediction|row|record|item)s?\b"
+    r"[\s\d#()\[\].-]{0,12}[:>]"
+    r"|^(?:XFAIL|XPASS|SKIPPED|PASSED)\b",
+    re.IGNORECASE,
+)
+# The text before a quotation that is still open, and whether what stands there is one of an error.
+_OPEN_QUOTE = re.compile(r"^(?P<head>.*[:=,(\[{]\s*)(?P<quote>[\"'])(?:(?!(?P=quote)).)*$")
+_OF_AN_ERROR = re.compile(
+    r"\b\w*(?:err|error|exception|exc|exc_info|msg|message|event|reason|detail|details|cause|log|stderr|traceback"
+    r"|failed|failure|raised|got|status|what\(\))\b[\"']?\s*[:=,(\[]\s*$",
+    re.IGNORECASE,
+)
 
 
 def is_mention(line: str, start: int) -> bool:
-    """True where the text at `start` is talked about rather than reported."""
+    """True where the text at `start` is talked about, or part of the data, rather than reported."""
     before = line[:start]
-    if _COMMENT.match(line):
+    if _COMMENT.match(line) or _DATA.match(before):
         return True
     if exception_of(line) is not None:
         return False  # an exception may give advice before it comes to the point
+    if (quoted := _OPEN_QUOTE.match(before)) and not _OF_AN_ERROR.search(quoted["head"]):
+        return True
     stripped = before.rstrip(_QUOTES)
     if stripped != before and not stripped.rstrip().endswith(_OPENERS):
         return True

@@ -2,16 +2,18 @@
 
 import re
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from gpuqueue.diagnose import memory
 from gpuqueue.diagnose.clue import Clue, Strength, Wording, find_clues, wording
 from gpuqueue.diagnose.finding import Cause, Confidence, Evidence, Finding, Retry
-from gpuqueue.diagnose.log import lines_of
+from gpuqueue.diagnose.launcher import FirstFailure, first_failure
+from gpuqueue.diagnose.log import lines_of, rank_of
 from gpuqueue.diagnose.outside import NOT_EXECUTABLE, NOT_FOUND, kernel_clues, not_by_the_kernel, status_clues
 from gpuqueue.diagnose.phase import phase_at
-from gpuqueue.diagnose.progress import Progress, lines_after, progress_of, said_done, was_survived
-from gpuqueue.diagnose.stopped import stopped_by_us
-from gpuqueue.diagnose.traceback import Trace, chain_start, death, traces
+from gpuqueue.diagnose.progress import Progress, lines_after, progress_of, said_done, was_survived, was_told_in_passing
+from gpuqueue.diagnose.stopped import own_lines, stopped_by_us
+from gpuqueue.diagnose.traceback import Trace, chain_start, death, is_echo, traces
 from gpuqueue.diagnose.wordings import (
     collectives,
     device,
@@ -95,6 +97,13 @@ _TRACEBACK = wording(
     Retry.yes,
     _USUAL,
 )
+_PASSED_ON = wording(
+    Cause.program_error,
+    "",
+    "Something that the program started failed; what that printed says why.",
+    Retry.yes,
+    Strength.hint,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +113,15 @@ class _Reading:
     lines: tuple[str, ...]
     traces: tuple[Trace, ...]
     progress: Progress
+    first: FirstFailure | None  # in the words of a launcher of several processes
+
+    @property
+    def several(self) -> bool:
+        """True where more than one process wrote the log: the first error counts, else the last."""
+        deadly = [trace for trace in self.traces if not trace.ignored]
+        if self.first is not None or (deadly and deadly[-1].is_wrapper):
+            return True
+        return any(rank_of(self.lines[trace.end]) is not None for trace in deadly)
 
 
 def diagnose(evidence: Evidence) -> Finding:
@@ -111,32 +129,56 @@ def diagnose(evidence: Evidence) -> Finding:
 
     `Cause.none` means that it went well or that nothing shows why it ended: the confidence tells which.
     """
-    if evidence.stop_reason:
-        return stopped_by_us(evidence.stop_reason)
-    lines = lines_of(evidence.log_tail)
-    reading = _Reading(lines, traces(lines), progress_of(lines))
+    lines, stop_reason = own_lines(lines_of(evidence.log_tail))
+    reason = evidence.stop_reason or (None if evidence.succeeded else stop_reason)
+    if reason:
+        return stopped_by_us(reason)
+    reading = _Reading(lines, traces(lines), progress_of(lines), first_failure(lines))
     if evidence.succeeded:
         return _success(reading)
     clues = _all_clues(reading, evidence)
-    best = _first_in_order([clue for clue in clues if not _is_past(clue, reading, evidence)])
+    best = _first_in_order([clue for clue in clues if not _is_past(clue, reading, evidence)], reading)
     if best is not None:
         return _finding(best, reading, evidence)
     if evidence.failed:
-        return _unexplained(reading, _first_in_order(clues), evidence)
+        return _unexplained(reading, _first_in_order(clues, reading), evidence)
     return _nothing(lines)
 
 
 def _all_clues(reading: _Reading, evidence: Evidence) -> list[Clue]:
     lines = reading.lines
     said = find_clues(lines, _TABLE)
-    explained = {clue.line for clue in said}
-    raised = [
-        Clue(_TRACEBACK, trace.end, trace.exception)
-        for trace in reading.traces
-        if not trace.is_wrapper and explained.isdisjoint(range(trace.end, trace.message_end + 1))
-    ]
-    clues = [*kernel_clues(lines, evidence), *said, *raised, *status_clues(lines, evidence)]
+    explained = {clue.line for clue in said if clue.wording.strength is not _HINT}
+    clues = [*kernel_clues(lines, evidence), *said, *_raised(reading, explained), *status_clues(lines, evidence)]
     return [not_by_the_kernel(clue, evidence) for clue in clues]
+
+
+def _raised(reading: _Reading, explained: set[int]) -> list[Clue]:
+    """The tracebacks that no table explains, the likeliest cause of the end first.
+
+    What only passes on a failure counts where there is nothing else. Of a chain the last exception counts, which
+    is the one that got through; of one process's the last, of several the first that is no echo of another's end.
+    """
+    deadly = (trace for trace in reading.traces if not trace.ignored)
+    new = [trace for trace in deadly if explained.isdisjoint(range(trace.end, trace.message_end + 1))]
+    own = [trace for trace in new if not trace.is_wrapper]
+    if not own:
+        row = _PASSED_ON if explained else _TRACEBACK
+        return [Clue(row, trace.end, trace.exception) for trace in new[-1:]]
+    handled = {before.end for before, after in pairwise(own) if after.chained and before.end < after.start}
+    own = [trace for trace in own if trace.end not in handled]
+    if not reading.several:
+        own.reverse()
+    own.sort(key=lambda trace: (trace.is_echo, not _failed_first(trace, reading)))
+    return [Clue(_TRACEBACK, trace.end, trace.exception) for trace in own]
+
+
+def _failed_first(trace: Trace, reading: _Reading) -> bool:
+    first = reading.first
+    if first is None:
+        return False
+    rank = rank_of(reading.lines[trace.end])
+    return trace.start > first.line or (rank is not None and rank == first.rank)
 
 
 def _is_past(clue: Clue, reading: _Reading, evidence: Evidence) -> bool:
@@ -145,7 +187,11 @@ def _is_past(clue: Clue, reading: _Reading, evidence: Evidence) -> bool:
         return False
     if clue.wording.strength is _HINT and not evidence.failed:
         return True
+    if any(trace.ignored and trace.start <= clue.line <= trace.message_end for trace in reading.traces):
+        return True
     if was_survived(reading.lines, clue.line) or reading.progress.went_on(clue.line):
+        return True
+    if not evidence.failed and was_told_in_passing(reading.lines, clue.line):
         return True
     if clue.wording.cause is Cause.missing_module:
         # Optional imports fail with a traceback, and programs live without them.
@@ -154,16 +200,20 @@ def _is_past(clue: Clue, reading: _Reading, evidence: Evidence) -> bool:
     return False
 
 
-def _first_in_order(clues: list[Clue]) -> Clue | None:
+def _first_in_order(clues: list[Clue], reading: _Reading) -> Clue | None:
     for rung in ORDER:
         for clue in clues:
             if (clue.wording.cause, clue.wording.strength) == rung:
-                return _root_of(clue, clues) if rung in _ECHOES else clue
+                return _root_of(clue, clues, reading) if rung in _ECHOES else clue
     return None
 
 
-def _root_of(echo: Clue, clues: list[Clue]) -> Clue:
-    return next((clue for clue in clues if clue.wording is _TRACEBACK and clue.line < echo.line), echo)
+def _root_of(echo: Clue, clues: list[Clue], reading: _Reading) -> Clue:
+    """The error that the echo is one of: of another rank it may be printed later. The echo, where there is none."""
+    if reading.first is not None and reading.first.was_killed:
+        return echo
+    roots = (clue for clue in clues if clue.wording is _TRACEBACK and not is_echo(clue.text))
+    return next((clue for clue in roots if clue.line < echo.line or reading.several), echo)
 
 
 def _finding(clue: Clue, reading: _Reading, evidence: Evidence) -> Finding:

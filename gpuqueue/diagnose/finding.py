@@ -66,6 +66,7 @@ class Evidence:
     `stop_reason` is set when gpuqueue itself ended the job (a word or sentence of its own).
     `curve` holds (second since start, MiB on the card); `neighbours` (pid, owner, MiB) of every other
     process on the card; `kernel_lines` the kernel log of the attempt's time, with Xid and OOM-killer lines;
+    `largest_claim_mib` is the most that such a job could claim on this node;
     `oom_kills` the job's processes that the kernel killed for want of host memory, where it counts them;
     `mem_limit_mib` the host memory that the job may take, where it is limited.
     """
@@ -76,6 +77,7 @@ class Evidence:
     stop_reason: str | None = None
     curve: tuple[tuple[int, int], ...] = ()
     claim_mib: int | None = None
+    largest_claim_mib: int | None = None
     cap_mib: int | None = None
     neighbours: tuple[tuple[int, str, int], ...] = ()
     own_pids: frozenset[int] = frozenset()
@@ -112,8 +114,8 @@ class Evidence:
 class Finding:
     """Why the attempt ended: the line that shows it, what to do with numbers, and whether to retry.
 
-    `pids` are the processes that the message blames, the job's own left out; `needed_mib` is what the job held and
-    asked for on one card, where its message says so.
+    `pids` are the processes that the message blames, the job's own left out. Where its message says so, `held_mib` is
+    what the job held on one card, `needed_mib` that and what it asked for.
     """
 
     cause: Cause
@@ -124,6 +126,7 @@ class Finding:
     phase: Phase | None = None
     pids: tuple[int, ...] = ()
     needed_mib: int | None = None
+    held_mib: int | None = None
 
     def as_dict(self) -> dict[str, object]:
         """Plain values in a stable order, for JSON."""

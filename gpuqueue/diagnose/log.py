@@ -7,6 +7,8 @@ MAX_LINE_CHARS = 2000
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _BAR = re.compile(r"\d{1,3}%\|.{0,200}?\d{1,9}/\d{1,9} \[|\d{1,9}/\d{1,9} \[[\d:]+[<,]")
+_RANK = re.compile(r"^\s{0,9}\[(?:rank|default) ?(\d{1,6})\]:")
+_STREAM = re.compile(r"^\s{0,9}(?:\[(?:rank|default) ?\d{1,6}\]:|\([\w./-]+ pid=\d+[^)]*\)|\d{1,6}:(?=\s))")
 # What launchers, loggers and notebooks put before a program's own text.
 _PREFIX = re.compile(
     r"""^(?:[ \t]{0,9}(?:
@@ -56,3 +58,20 @@ def without_prefix(line: str) -> str:
     """The line less ranks, time stamps, levels and the like; indentation that the program made is kept."""
     found = _PREFIX.match(line)
     return line[found.end() :] if found else line
+
+
+def prefix_of(line: str) -> str:
+    """What `without_prefix` takes away, less the spaces around it."""
+    return line.removesuffix(without_prefix(line)).strip()
+
+
+def stream_of(line: str) -> str:
+    """Whose line it is among several processes that share a log: the label in front of it, "" without one."""
+    found = _STREAM.match(line)
+    return found[0].strip() if found else ""
+
+
+def rank_of(line: str) -> int | None:
+    """The rank that a launcher put before the line."""
+    found = _RANK.match(line)
+    return int(found[1]) if found else None

@@ -30,10 +30,7 @@ _FRAGMENT_SURE_PERCENT = 20
 _CONTEXT_MIB = 1024  # CUDA context, libraries, NCCL: what PyTorch does not count
 _CLAIM_MARGIN_PERCENT = 105
 
-_LESS = (
-    "a smaller micro-batch with gradient accumulation, gradient checkpointing, a fused loss, shorter "
-    "sequences, 4-bit weights"
-)
+_LESS = "a smaller micro-batch, gradient checkpointing, shorter sequences or 4-bit weights"
 _PHASE_ADVICE = {
     Phase.load: "It happened while loading: load in 16 bit or 4 bit straight to the card, not twice.",
     Phase.evaluation: "It happened in evaluation: a smaller eval batch, eval_accumulation_steps.",
@@ -49,7 +46,7 @@ def judge(clue: Clue, lines: tuple[str, ...], evidence: Evidence, phase: Phase |
     if message is None or (message.capacity_mib is None and not message.absurd):
         return _without_numbers(clue, message, evidence, phase, growth)
     finding = _with_numbers(clue.text, message, evidence, phase, growth)
-    return replace(finding, needed_mib=message.needed_mib)
+    return replace(finding, needed_mib=message.needed_mib, held_mib=None if message.absurd else message.own_mib)
 
 
 def judge_server_start(clue: Clue, evidence: Evidence, phase: Phase | None) -> Finding | None:
@@ -138,8 +135,8 @@ def _over_cap(text: str, message: TorchMessage, evidence: Evidence, phase: Phase
         Cause.quota_cap,
         Confidence.high,
         text,
-        f"The job's own cap of {gib(limit)} stopped it, the card had room: it needed about {gib(needed)}. "
-        f"Claim more (--vram {_claim_for(needed)}M), or use {_LESS}.",
+        f"The job's own cap of {gib(limit)} stopped it, the card had room: it needed about {gib(needed)}"
+        f"{_or_claim(needed, message, evidence)}.",
         Retry.no,
         phase,
     )
@@ -209,32 +206,38 @@ def _named(evidence: Evidence, pids: tuple[int, ...]) -> str:
     return f" (process {'; process '.join(named)})" if named else ""
 
 
-def _claim_for(mib: int) -> int:
-    return mib * _CLAIM_MARGIN_PERCENT // 100
+def _or_claim(needed_mib: int, message: TorchMessage, evidence: Evidence) -> str:
+    """Ends a sentence on what it needed: how much to claim, if that much may be claimed, or how to need less."""
+    claim_mib = _claim_for(needed_mib)
+    if evidence.largest_claim_mib is not None and claim_mib > evidence.largest_claim_mib:
+        return f", and such a job may claim no more than {gib(evidence.largest_claim_mib)} here: use {_LESS}"
+    if message.capacity_mib is not None and claim_mib > message.capacity_mib:
+        return f", on a card of {gib(message.capacity_mib)}: use {_LESS}"
+    return f": claim {gib(claim_mib)} or more, or use {_LESS}"
+
+
+def _claim_for(needed_mib: int) -> int:
+    """What to claim for that: a margin more, rounded up to a tenth of a GiB as claims are printed."""
+    tenths = -(-needed_mib * _CLAIM_MARGIN_PERCENT * 10 // (100 * MIB_PER_GIB))
+    return -(-tenths * MIB_PER_GIB // 10)
 
 
 def _too_small(
     text: str, message: TorchMessage, evidence: Evidence, phase: Phase | None, confidence: Confidence
 ) -> Finding:
-    own, asked = message.own_mib, message.asked_mib
-    parts: list[str] = []
-    if own is not None:
-        needed = own + asked
-        parts.append(f"It held {gib(own)} and asked for {gib(asked)} more")
-        claim = evidence.claim_mib
-        outgrown = message.capacity_mib is not None and _claim_for(needed) > message.capacity_mib
-        if claim is not None and needed > claim and not outgrown:
-            parts.append(f", beyond its claim of {gib(claim)}: claim {_claim_for(needed)}M or more, or use {_LESS}.")
-        elif message.capacity_mib is not None:
-            parts.append(f" on a card of {gib(message.capacity_mib)}: use {_LESS}.")
-        else:
-            parts.append(f": use {_LESS}.")
+    own, asked, claim = message.own_mib, message.asked_mib, evidence.claim_mib
+    outgrown = own is not None and claim is not None and own + asked > claim
+    if own is None:
+        advice = f"It asked for {gib(asked)} more than there was: use {_LESS}."
+    elif claim is not None and outgrown:
+        way_out = _or_claim(own + asked, message, evidence)
+        advice = f"It held {gib(own)} and asked for {gib(asked)} more, beyond its claim of {gib(claim)}{way_out}."
     else:
-        parts.append(f"It asked for {gib(asked)} more than there was: use {_LESS}.")
-    free, unused = message.free_mib or 0, message.unused_mib or 0
-    if asked <= free + unused:
-        parts.append(" A near miss: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True may be enough.")
-    return Finding(Cause.out_of_memory, confidence, text, "".join(parts) + _during(phase), Retry.no, phase)
+        card = f" on a card of {gib(message.capacity_mib)}" if message.capacity_mib is not None else ""
+        advice = f"It held {gib(own)} and asked for {gib(asked)} more{card}: use {_LESS}."
+    if not outgrown and asked <= (message.free_mib or 0) + (message.unused_mib or 0):
+        advice += " A near miss: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True may be enough."
+    return Finding(Cause.out_of_memory, confidence, text, advice + _during(phase), Retry.no, phase)
 
 
 def _during(phase: Phase | None) -> str:

@@ -20,7 +20,7 @@ _DONE = re.compile(
     r"|HTTP/\d(?:\.\d)?\" 2\d\d\b|\bcompleted successfully\b|\bfinished successfully\b"
     r"|\bexit(?:ed|ing)? (?:with )?(?:code|status)[ :=]*0\b|\bApplication startup complete\b"
     r"|^\s*done[.!]*\s*$|\bmodel (?:was )?saved (?:to|in)\b|\bsuccessfully saved\b"
-    r"|\b\d+ passed\b(?!.*\bfailed\b)",
+    r"|^(?!.*\b\d+ (?:failed|errors?)\b).*\b\d+ passed\b",
     re.IGNORECASE,
 )
 _SURVIVED = re.compile(
@@ -29,6 +29,10 @@ _SURVIVED = re.compile(
     r"|\bdecreas(?:ing|ed) (?:the )?batch|\bbatch size (?:reduced|decreased|lowered|halved)|\bhalving\b"
     r"|\bnot a failure\b|\bignoring\b|\bcaught (?:an? )?(?:cuda |gpu )?(?:oom|out.of.memory|exception|error)"
     r"|\bcontinuing\b|\bwill continue\b|\btrying (?:with )?(?:a )?(?:smaller|batch)",
+    re.IGNORECASE,
+)
+_IN_PASSING = re.compile(
+    r"^[^:]*\b(?:could not|couldn't|cannot|can't|unable to|failed|failure|caught|skipped|warning)\b[^:]*: ",
     re.IGNORECASE,
 )
 _NEAR_LINES = 3
@@ -89,6 +93,11 @@ def was_survived(lines: tuple[str, ...], at: int) -> bool:
         if _SURVIVED.search(line):
             return True
     return False
+
+
+def was_told_in_passing(lines: tuple[str, ...], at: int) -> bool:
+    """True where the run had said that it was done, and then told in a sentence of its own what it had caught."""
+    return bool(_IN_PASSING.match(lines[at])) and said_done(lines[:at])
 
 
 def said_done(lines: tuple[str, ...]) -> bool:

@@ -4,10 +4,12 @@ import re
 
 from gpuqueue.diagnose.finding import Cause, Confidence, Finding, Retry
 
+_SAID_BY_US = "gq: "  # before every line that gpuqueue itself writes into a job's log
+_STOPPING = _SAID_BY_US + "stopping: "
 # The first row whose words are in the reason decides (Z4, O1, H1, Z6).
 _REASONS: tuple[tuple[re.Pattern[str], Cause, Retry, str], ...] = (
     (
-        re.compile(r"time.?limit|\blimit\b|walltime|timeout", re.IGNORECASE),
+        re.compile(r"time.?limit|^limit$|walltime|timeout", re.IGNORECASE),
         Cause.timeout,
         Retry.no,
         "The time limit counts all attempts: a longer --time, or `gq keep`.",
@@ -19,7 +21,7 @@ _REASONS: tuple[tuple[re.Pattern[str], Cause, Retry, str], ...] = (
         "It used more VRAM than it claimed: claim the measured peak, or shrink the job.",
     ),
     (
-        re.compile(r"card (?:failed|failure|lost|gone)|hardware|\bxid\b|gpu lost", re.IGNORECASE),
+        re.compile(r"card (?:\S+ )?(?:failed|failure|lost|gone)|hardware|\bxid\b|gpu lost", re.IGNORECASE),
         Cause.hardware,
         Retry.free,
         "The card failed; the job is requeued free of charge.",
@@ -39,3 +41,9 @@ def stopped_by_us(reason: str) -> Finding:
         if pattern.search(reason):
             return Finding(cause, Confidence.high, reason, advice, retry)
     return Finding(Cause.signal, Confidence.high, reason, "gpuqueue stopped it for this reason.", Retry.no)
+
+
+def own_lines(lines: tuple[str, ...]) -> tuple[tuple[str, ...], str | None]:
+    """The lines that are the job's own, and why gpuqueue stopped it where one of its own lines says that."""
+    stops = [line.removeprefix(_STOPPING) for line in lines if line.startswith(_STOPPING)]
+    return tuple(line for line in lines if not line.startswith(_SAID_BY_US)), stops[-1] if stops else None

@@ -7,6 +7,8 @@ Wordings since 0.4, newest last:
   from 2.1    ... total capa(ci)ty of C of which F is free. [W allowed;] [Process N has X memory in use.]*
               this process has Y ... A is allocated by PyTorch,
               and U is reserved by PyTorch but unallocated.
+  cudaMallocAsync, a line each: Currently allocated: A, Requested: Q, Device limit: C,
+              Free (according to CUDA): F, PyTorch limit (set by user-supplied memory fraction): W
 """
 
 import re
@@ -23,16 +25,18 @@ _UNIT_KIB: dict[str, float] = {
     "e": 1024**5,
 }
 _MAX_SANE_MIB = 64 * 1024 * 1024  # the driver's own nonsense ("17179869184.00 GiB") is above this
-_NEXT_LINES = 3
+_NEXT_LINES = 6
 
-_ASKED = re.compile(r"tried to allocate " + _SIZE, re.IGNORECASE)
+_ASKED = re.compile(r"tried to allocate " + _SIZE + r"|\bRequested\s*: " + _SIZE, re.IGNORECASE)
 _EXABYTE = re.compile(r"tried to allocate more than 1EB", re.IGNORECASE)
-_CAPACITY = re.compile(_SIZE + r" total capacity|total capa\w+ of " + _SIZE)
-_FREE = re.compile(_SIZE + r" (?:is )?free")
-_ALLOCATED = re.compile(_SIZE + r" already allocated|allocated memory " + _SIZE + r" is allocated")
+_CAPACITY = re.compile(_SIZE + r" total capacity|(?:total capa\w+ of |\bDevice limit\s*: )" + _SIZE)
+_FREE = re.compile(_SIZE + r" (?:is )?free|\bFree \(according to CUDA\)\s*: " + _SIZE)
+_ALLOCATED = re.compile(
+    _SIZE + r" already allocated|allocated memory " + _SIZE + r" is allocated|\bCurrently allocated\s*: " + _SIZE
+)
 _UNUSED = re.compile(_SIZE + r" is reserved by PyTorch but unallocated|" + _SIZE + r" cached")
 _RESERVED = re.compile(_SIZE + r" reserved in total")
-_ALLOWED = re.compile(_SIZE + r" allowed")
+_ALLOWED = re.compile(_SIZE + r" allowed|user-supplied memory fraction\)\s*: " + _SIZE)
 _THIS_PROCESS = re.compile(r"this process has " + _SIZE + r" memory in use")
 _SINCE_2_1 = re.compile(r"reserved by PyTorch but unallocated")
 _PROCESS = re.compile(r"Process (\d+) has " + _SIZE + r" memory in use")
@@ -76,15 +80,15 @@ def read(lines: tuple[str, ...], at: int) -> TorchMessage | None:
     text = _unwrapped(lines, at)
     if _EXABYTE.search(text):
         return TorchMessage(_MAX_SANE_MIB, absurd=True)
-    asked = _ASKED.search(text)
-    if asked is None:
+    asked_mib = _found(_ASKED, text)
+    if asked_mib is None:
         return None
     allocated, unused, reserved = _find(_ALLOCATED, text), _find(_UNUSED, text), _find(_RESERVED, text)
     if unused is None and reserved is not None:
         unused = max(0, reserved - (allocated or 0))
     this_process = _find(_THIS_PROCESS, text)
     return TorchMessage(
-        asked_mib=mib(asked[1], asked[2]),
+        asked_mib=asked_mib,
         capacity_mib=_find(_CAPACITY, text),
         free_mib=_find(_FREE, text),
         allocated_mib=allocated,
@@ -109,10 +113,14 @@ def _unwrapped(lines: tuple[str, ...], at: int) -> str:
     return re.sub(r"\s+", " ", text)
 
 
-def _find(pattern: re.Pattern[str], text: str) -> int | None:
+def _found(pattern: re.Pattern[str], text: str) -> int | None:
     found = pattern.search(text)
     if found is None:
         return None
     number, unit = [group for group in found.groups() if group is not None][:2]
-    size = mib(number, unit)
-    return size if size <= _MAX_SANE_MIB else None
+    return mib(number, unit)
+
+
+def _find(pattern: re.Pattern[str], text: str) -> int | None:
+    size = _found(pattern, text)
+    return size if size is not None and size <= _MAX_SANE_MIB else None

@@ -26,14 +26,15 @@ Uses = Mapping[tuple[int, int], ProcessUse]
 class Autopsy:
     """`cause` is set where it is sure enough to decide on (R5), `diagnosis` where there is something to tell.
     `hopeless` is a fault of the program itself, sure to be met again; `headline` a few words for people, "" where they
-    would be a mere guess, or say no more than the exit status does. `needed_mib` is what the job's own words say that
-    it held and wanted on one card."""
+    would be a mere guess, or say no more than the exit status does. `held_mib` is what the job's own words say that
+    it held on one card, `needed_mib` that and what it wanted."""
 
     cause: str | None = None
     diagnosis: Diagnosis | None = None
     hopeless: bool = False
     headline: str = ""
     needed_mib: int | None = None
+    held_mib: int | None = None
 
     @property
     def likely(self) -> bool:
@@ -41,8 +42,17 @@ class Autopsy:
         return self.diagnosis is not None and self.diagnosis.confidence != Confidence.low
 
 
-def examine(engine: Engine, job: Job, attempt: Attempt, probe: Probe, reading: NodeReading, uses: Uses) -> Autopsy:
-    """Why the attempt failed. Success and our own stops need no finding."""
+def examine(
+    engine: Engine,
+    job: Job,
+    attempt: Attempt,
+    probe: Probe,
+    reading: NodeReading,
+    uses: Uses,
+    largest_mib: int | None,
+) -> Autopsy:
+    """Why the attempt failed. Success and our own stops need no finding. `largest_mib` is the most that such a job
+    could ever claim here."""
     if job.stop is not None or probe.exit_status == 0 or probe.old_boot or probe.failed_start or probe.lost:
         return Autopsy()
     key = (attempt.job_id, attempt.number)
@@ -57,6 +67,7 @@ def examine(engine: Engine, job: Job, attempt: Attempt, probe: Probe, reading: N
         exit_status=probe.exit_status,
         signal=probe.signal,
         claim_mib=attempt.claim_mib if attempt.cards else None,
+        largest_claim_mib=largest_mib if attempt.cards else None,
         cap_mib=allocator_cap_mib(attempt.claim_mib) if capped else None,
         curve=engine.curves.of(attempt),
         neighbours=_neighbours(engine, attempt, reading, uses),
@@ -174,6 +185,7 @@ def _told(finding: Finding, probe: Probe) -> Autopsy:
         hopeless=hopeless,
         headline=words if high or not words else "" if low else f"probably {words}",
         needed_mib=finding.needed_mib,
+        held_mib=finding.held_mib,
     )
 
 

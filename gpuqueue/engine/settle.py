@@ -124,7 +124,10 @@ def _ended(
     job = engine.store.job(attempt.job_id)
     if job is None or job.state.ended:
         return
-    autopsy = examine(engine, job, attempt, probe, reading, uses)
+    largest_mib = _largest_mib(engine, job)
+    autopsy = examine(engine, job, attempt, probe, reading, uses, largest_mib)
+    curve = engine.curves.of(attempt)
+    job, attempt = _with_peak(engine, job, attempt, autopsy.held_mib)
     end = AttemptEnd(
         exit_status=probe.exit_status,
         signal=probe.signal,
@@ -139,7 +142,7 @@ def _ended(
         found=autopsy.headline,
         hopeless=autopsy.hopeless or _will_not_start(job, probe),
         peak_mib=max((mib for mib in (attempt.peak_mib, autopsy.needed_mib) if mib is not None), default=None),
-        largest_mib=_largest_mib(engine, job),
+        largest_mib=largest_mib,
     )
     now = engine.clock.second
     finish = after_end(job, end, engine.settings.policy, now)
@@ -156,12 +159,24 @@ def _ended(
                 outcome=outcome,
                 diagnosis=autopsy.diagnosis,
                 resumed_from=probe.resumed_from,
-                curve=engine.curves.of(attempt),
+                curve=curve,
             )
         )
         enact.finish(engine, job, attempt, finish, ended_unix=ended_unix, probe=probe)
         history.keep(engine, job, attempt, finish, autopsy, probe, ended_unix)
     _announce(engine, job, attempt, finish, outcome)
+
+
+def _with_peak(engine: Engine, job: Job, attempt: Attempt, held_mib: int | None) -> tuple[Job, Attempt]:
+    """What it says itself that it held when it died is its peak, where no look at the card came upon as much. It is
+    no more than a card has, whatever it says."""
+    capacities = [card.capacity_mib for card in engine.snapshot.cards if card.uuid in attempt.cards]
+    peak_mib = min([held_mib or 0, *capacities])
+    if not capacities or peak_mib <= (attempt.peak_mib or 0):
+        return job, attempt
+    at_s = max(0, engine.clock.second - attempt.started_at)
+    job = replace(job, peak_mib=max(peak_mib, job.peak_mib or 0))
+    return job, replace(attempt, peak_mib=peak_mib, peak_at_s=at_s)
 
 
 def _will_not_start(job: Job, probe: Probe) -> bool:

@@ -138,7 +138,7 @@ def test_show_tells_attempts_settings_log_and_events() -> None:
 def test_show_tells_why_attempts_failed_and_those_of_one_cause_once() -> None:
     shown = views.detail(attempts=[views.failed_attempt(1), views.failed_attempt(2), views.failed_attempt(3, "signal")])
     text = "\n".join(show.page(shown, Screen(width=100)))
-    assert text.count("claim 13312M or more") == 2
+    assert text.count("claim 13.0 GiB or more") == 2
     assert "why try 1, 2 failed" in text
     assert "cause         out of memory (confidence high)" in text
     assert "evidence      torch.OutOfMemoryError: CUDA out of memory." in text

@@ -157,7 +157,7 @@ def failed_attempt(number: int = 1, cause: str = "out_of_memory") -> AttemptView
             cause=cause,
             confidence="high",
             evidence="torch.OutOfMemoryError: CUDA out of memory.",
-            advice="claim 13312M or more",
+            advice="claim 13.0 GiB or more",
         ),
     )
 

@@ -217,7 +217,7 @@ def test_what_is_missing_at_the_start_for_good_is_not_tried_again(asking: dict[s
 def test_a_fault_of_the_program_itself_is_not_tried_again() -> None:
     found: dict[str, Any] = {"exit_status": 2, "cause": "program_error", "found": "program error"}
     finish = end(**found, advice="The script is gone.", hopeless=True)
-    told = "exited with status 2: program error; not retried: The script is gone."
+    told = "exited with status 2: program error; not retried: the script is gone."
     assert (finish.state, sentence(finish.reason)) == (JobState.FAILED, told)
     assert end(**found, advice="The script is gone.").state is JobState.BACKOFF
 

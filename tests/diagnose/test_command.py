@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 LOGS = Path(__file__).parent / "logs"
-FIELDS = ["cause", "confidence", "evidence", "advice", "retry", "phase", "pids", "needed_mib"]
+FIELDS = ["cause", "confidence", "evidence", "advice", "retry", "phase", "pids", "needed_mib", "held_mib"]
 
 
 def run(*arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:

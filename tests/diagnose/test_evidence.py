@@ -34,6 +34,9 @@ class TestStopsOfOurOwn:
             ("card failed: Xid 79", Cause.hardware, Retry.free),
             ("reclaimed for job 12", Cause.signal, Retry.free),
             ("idle on card 0 for 30 min", Cause.signal, Retry.no),
+            ("idle for 30 min: GPU 0 %, 0.0 CPU cores, 0 B/s of I/O on average; limit 30 min", Cause.signal, Retry.no),
+            ("ran 2h 00m, its time limit is 2h", Cause.timeout, Retry.no),
+            ("card gpu0 failed: Xid 79", Cause.hardware, Retry.free),
             ("cancelled by its owner", Cause.signal, Retry.no),
         ],
     )
@@ -84,11 +87,29 @@ class TestNeighbours:
         text = oom(asked="2.00 GiB", free="100.00 MiB", allocated="31.00 GiB")
         advice = diagnose(Evidence(text, exit_status=1, claim_mib=3 * GIB)).advice
         assert "on a card of 31.7 GiB: use" in advice
-        assert "claim" not in advice
+        assert ": claim" not in advice
+
+    def test_no_claim_is_advised_that_could_never_start_here(self) -> None:
+        text = oom(asked="2.00 GiB", free="100.00 MiB", allocated="27.00 GiB", unused="2.00 GiB")
+        asked = Evidence(text, exit_status=1, claim_mib=1 * GIB, largest_claim_mib=23 * GIB + 300)
+        advice = diagnose(asked).advice
+        assert "such a job may claim no more than 23.3 GiB here: use a smaller micro-batch" in advice
+        assert ": claim" not in advice
+        assert "near miss" not in advice, "it needed 31 times its claim"
+
+    def test_a_claim_is_advised_in_the_unit_of_claims_and_suffices(self) -> None:
+        text = oom(asked="2.00 GiB", free="1.00 GiB", allocated="15.00 GiB", unused="0 bytes")
+        advice = diagnose(Evidence(text, exit_status=1, claim_mib=8 * GIB, largest_claim_mib=23 * GIB)).advice
+        assert ": claim 17.9 GiB or more, or use" in advice  # 17 GiB and 5 %, rounded up
+
+    def test_a_near_miss_of_a_job_within_its_claim_is_said_to_be_one(self) -> None:
+        text = oom(asked="300.00 MiB", free="200.00 MiB", allocated="31.00 GiB", unused="200.00 MiB")
+        assert "A near miss" in diagnose(Evidence(text, exit_status=1, claim_mib=32 * GIB)).advice
 
     def test_what_the_job_needed_is_told_where_its_message_tells(self) -> None:
         assert diagnose(Evidence(CROWDED, exit_status=1)).needed_mib == 9728 + 200 + 512
         assert diagnose(Evidence(BARE, exit_status=1)).needed_mib is None
+        assert diagnose(Evidence(CROWDED, exit_status=1)).held_mib == 9728 + 200
 
     def test_a_server_that_wants_more_than_its_claim_is_no_victim(self) -> None:
         text = (

@@ -58,7 +58,8 @@ def test_out_of_memory_for_real_ends_with_the_advice_and_is_not_retried(node: No
 
     ended = node.job(job)
     assert (ended["state"], ended["attempt"], ended["reason_code"]) == ("failed", 1, "out_of_memory")
-    assert "beyond its claim of 3.0 GiB: claim" in ended["reason"]
+    assert ended["reason"].startswith("ran out of GPU memory: it held ")
+    assert "beyond its claim of 3.0 GiB: claim 12.7 GiB or more" in ended["reason"]
     (found,) = diagnoses(node, job)
     assert found is not None
     assert (found["cause"], found["confidence"]) == ("out_of_memory", "high")
@@ -166,6 +167,16 @@ def test_who_runs_out_among_neighbours_that_keep_to_their_claims_needed_more_its
     assert node.job(neighbour)["state"] == "running"
 
 
+def test_the_peak_is_at_least_what_the_job_says_that_it_held_when_it_died(node: Node) -> None:
+    """A process that is gone before a card is read is in no measurement; PyTorch's last words count then."""
+    job = node.submit("--vram", "4G", "--restart", "never", "--", "sh", "-c", f"echo '{FRAGMENTED}'; exit 1")
+    assert node.wait(job) == 1
+    assert node.job(job)["peak_vram_mib"] == 19 * GIB
+    assert node.show(job)["attempts"][0]["peak_vram_mib"] == 19 * GIB
+    (run,) = json.loads(node.gq("history", "--json").stdout)
+    assert (run["job_id"], run["peak_mib"]) == (job, 19 * GIB)
+
+
 @pytest.mark.root
 def test_who_the_kernel_killed_for_host_memory_is_told_so_and_not_retried(node: Node) -> None:
     """R5, by the kernel's own record. It is written by hand: root's lines are records like any other."""
@@ -266,11 +277,11 @@ def test_fragmentation_that_expandable_segments_do_not_cure_is_out_of_memory(nod
 
 
 HOPELESS = [
-    ("#!/usr/bin/env python3\nimport no_such_module_here\n", 1, "not retried: Install `no_such_module_here`"),
+    ("#!/usr/bin/env python3\nimport no_such_module_here\n", 1, "not retried: install `no_such_module_here`"),
     ("#!/bin/sh\npython9.9 train.py\n", 127, "not retried: `python9.9` is not on the job's PATH"),
     ("#!/bin/bash\npython9.9 train.py\n", 127, "not retried: `python9.9` is not on the job's PATH"),
     ("#!/no/such/python\n", 127, "could not start: /no/such/python: no such command"),
-    ("#!/bin/sh\npython3 gone.py\n", 2, "program error; not retried: The script is not where the command says"),
+    ("#!/bin/sh\npython3 gone.py\n", 2, "program error; not retried: the script is not where the command says"),
     ("#!/bin/sh\nbash gone.sh\n", 127, "not retried: `gone.sh` is not there"),
     ("#!/bin/sh\n./data\n", 126, "not retried: `./data` may not be executed"),
     ("#!/usr/bin/env python3\nraise OSError(28, 'No space left on device', 'model.bin')\n", 1, "not retried: "),

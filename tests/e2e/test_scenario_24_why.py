@@ -149,7 +149,7 @@ def test_ended_jobs(make_node: Callable[..., Node]) -> None:
         (long, rf"{stopped}ran \S+, its time limit is 2s"),
         (idle, rf"{stopped}idle for \S+: GPU 0\.0 %, \S+ CPU cores, .* of I/O on average; limit 6s"),
         (stalled, rf"{stopped}GPU idle for \S+ while CPU or I/O was busy \(\S+ cores, .*\); limit 5s"),
-        (full, rf"{failed}ran out of GPU memory: It held \S+ GiB and asked for \S+ GiB more .*"),
+        (full, rf"{failed}ran out of GPU memory: it held \S+ GiB .* may claim no more than 23\.3 GiB here: use .*"),
         (
             grown,
             rf"{stopped}declared 1\.0 GiB, used 25\.0 GiB: hal's train quota of (\S+ GiB) leaves it \1",

@@ -60,7 +60,8 @@ TABLE = (
     ),
     wording(
         _NCCL,
-        r"(?:RuntimeError|DistNetworkError): .*(?:Connection reset by peer|Broken pipe)",
+        r"(?:RuntimeError|DistNetworkError): .*(?:Connection (?:was )?(?:likely )?closed|Connection reset by peer"
+        r"|Broken pipe)",
         _RANK,
         _ONCE,
         Strength.usual,

@@ -45,13 +45,13 @@ TABLE = (
         _SIGNAL,
         r"Segmentation fault|Signal 11 \(SIGSEGV\)|(?:exit|return) ?code\s*[:=]?\s*-11\b|signal SIGSEGV"
         r"|on signal 11\b|died with <Signals\.SIGSEGV|signal: segmentation fault"
-        r"|Fatal Python error: (?:Segmentation|Aborted|Illegal)",
+        r"|Fatal Python error: (?:Segmentation|Illegal)",
         _CRASH,
         Retry.once,
     ),
     wording(
         _SIGNAL,
-        r"(?:^|\s)Aborted(?:\s+\(core dumped\))?\s*$|Signal 6 \(SIGABRT\)"
+        r"(?:^|\s)Aborted(?:\s+\(core dumped\))?\s*$|Fatal Python error: Aborted|Signal 6 \(SIGABRT\)"
         r"|(?:exit|return) ?code\s*[:=]?\s*-6\b|signal SIGABRT|on signal 6\b|died with <Signals\.SIGABRT",
         _CRASH,
         Retry.once,

@@ -51,6 +51,24 @@ TABLE = (
         "The script's first line names an interpreter that is not there.",
         strength=_USUAL,
     ),
+    wording(
+        _PROGRAM,
+        r"pthread_create failed.*Resource temporarily unavailable|libgomp: Thread creation failed"
+        r"|RuntimeError: can't start new thread|unable to create native thread"
+        r"|fork: (?:retry: )?(?:Resource temporarily unavailable|retry: No child processes)"
+        r"|BlockingIOError: \[Errno 11\] Resource temporarily unavailable"
+        r"|OMP: Error #34: System unable to allocate necessary resources for OMP thread",
+        "The limit of processes and threads is reached (`ulimit -u`), which is no matter of GPU or memory: set "
+        "OPENBLAS_NUM_THREADS and OMP_NUM_THREADS to the job's --cpus, use fewer workers, or end what runs besides.",
+        Retry.yes,  # what else the user runs counts, too
+    ),
+    wording(
+        _PROGRAM,
+        r"^=+ .*\b\d+ (?:failed|errors?)\b.* in \d[\d.]*s\b",
+        "Tests failed: pytest's report above says which.",
+        Retry.no,
+        _USUAL,
+    ),
     # Deterministic faults: the same command ends the same way.
     wording(
         _PROGRAM,

@@ -14,6 +14,7 @@ TABLE = (
         _SMALLER,
     ),
     wording(_OOM, r"(?:Error|Exception): (?:CUDA|HIP|XPU|NPU) out of memory", _SMALLER),
+    wording(_OOM, r"OutOfMemoryError: Allocation on device\b", _SMALLER),  # backend:cudaMallocAsync
     wording(_OOM, r"^\W*(?:CUDA|HIP) out of memory\W*$", _SMALLER, strength=Strength.usual),
     wording(
         _OOM,
