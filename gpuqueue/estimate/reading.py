@@ -64,6 +64,7 @@ class Reading:
     read: list[str] = field(default_factory=list)
     assumed: list[str] = field(default_factory=list)
     unread: list[str] = field(default_factory=list)
+    passed: list[str] = field(default_factory=list)  # names of settings of which nothing here knows a use
 
     def take(self, where: str, value: Any, fields: Fields) -> None:
         """Notes that `where` said `value`, and what that means for the Run."""
@@ -291,6 +292,4 @@ def finish(reading: Reading) -> Reading:
     if reading.fields.get("method") != "full":
         reading.assume("LoRA rank 8, PEFT's default", rank=8)
     reading.assume("weights in bf16: nothing says otherwise", weights="bf16")
-    if reading.fields.get("zero") and "ranks" not in reading.fields:
-        reading.assumed.append("sharded over 1 card: say how many with --ranks")
     return reading

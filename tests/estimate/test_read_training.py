@@ -45,7 +45,7 @@ EXPECTED: dict[str, tuple[str | None, dict[str, Any], list[str], list[str]]] = {
         | {"optimizer": "adamw", "checkpointing": True, "attention": "flash", "zero": 3}
         | LIGER
         | BF16,
-        ["ZeRO stage 3 from the file name", "weights in bf16", "--ranks"],
+        ["ZeRO stage 3 from the file name", "weights in bf16"],
         [],
     ),
     "llamafactory_lora_sft.yaml": (
@@ -75,7 +75,6 @@ EXPECTED: dict[str, tuple[str | None, dict[str, Any], list[str], list[str]]] = {
             "LLaMA-Factory turns on unasked",
             "adamw_torch_fused",
             "weights in bf16",
-            "--ranks",
         ],
         [],
     ),
