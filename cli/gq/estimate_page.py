@@ -113,7 +113,7 @@ def _claim(found: Estimate, likely_mib: int, verdicts: list[tuple[str, int, str]
     """What to write behind --vram, never more than could be granted, and what to know of it."""
     name, limit_mib = min(((name, limit) for name, limit, _ in verdicts), key=lambda each: each[1], default=("", 0))
     if limit_mib and found.needed_mib > limit_mib:
-        return "none", f"needed is above the {name}: no job can have it"
+        return "none", f"no job can: it needs more than the {name}"
     if not found.starts:
         return "none", "vLLM does not start with this share"
     if limit_mib and likely_mib > limit_mib:

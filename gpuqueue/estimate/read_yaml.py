@@ -120,13 +120,23 @@ def _value(lines: _Lines, text: str, number: int, indent: int) -> Any:
         return _block_text(lines, number, indent)
     if text[0] in "&*!":
         raise YamlError(number, f"anchors, aliases and tags are not read: {text!r}")
-    while text[0] in "[{" and text.count(text[0]) > text.count({"[": "]", "{": "}"}[text[0]]):
+    if text[0] in "[{":
+        text = _bracket(lines, text, number)
+    return _scalar(text, number)
+
+
+def _bracket(lines: _Lines, text: str, number: int) -> str:
+    """An inline list or mapping on one line, those that it goes on over included."""
+    opening, closing = text[0], {"[": "]", "{": "}"}[text[0]]
+    found, depth = [text], text.count(opening) - text.count(closing)
+    while depth > 0:
         more = lines.peek()
         if more is None:
             raise YamlError(number, "a bracket is not closed")
-        text += " " + more[2]
+        found.append(more[2])
+        depth += more[2].count(opening) - more[2].count(closing)
         lines.at += 1
-    return _scalar(text, number)
+    return " ".join(found)
 
 
 def _block_text(lines: _Lines, number: int, indent: int) -> str:

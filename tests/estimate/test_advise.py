@@ -91,7 +91,8 @@ def test_each_saving_is_what_a_new_estimate_gives_and_nothing_without_effect_is_
     before = estimate(run)
     for change in advise(run, card):
         after = estimate(change.run)
-        assert change.saves_mib == before.occupied_mib - after.occupied_mib >= WORTH_MIB
+        assert change.saves_mib == before.occupied_mib - after.occupied_mib
+        assert change.saves_mib >= WORTH_MIB or change.verdict == FITS
         assert change.verdict == verdict(after, card)
         before = after
 

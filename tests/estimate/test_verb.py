@@ -137,7 +137,9 @@ def test_no_claim_is_more_than_could_be_granted() -> None:
     assert "--vram 32607M" in estimate("Qwen2.5-7B", "--card", "32607M", "-s", "4600").stdout  # 31.x GiB, rounded up
     tight = estimate("Qwen2.5-7B", "--card", "22G").stdout
     assert "--vram 22528M   all of the card of 22.0 GiB: may not be enough" in tight
-    assert "none   needed is above the quota of 10.0 GiB" in estimate("Qwen2.5-7B", "--quota", "10G").stdout
+    assert (
+        "none   no job can: it needs more than the quota of 10.0 GiB" in estimate("Qwen2.5-7B", "--quota", "10G").stdout
+    )
 
 
 def test_budget_prints_sizes_by_methods() -> None:
