@@ -106,7 +106,10 @@ def estimate(run: Run) -> Estimate:
     share_mib = vllm_reserved(run) // MIB
     share_needs_mib = needed_mib if run.method == "vllm" else _mib((1 - NEEDED_MARGIN) * engine.needs)
     fixed = peak.parts.get(SHARE, NOTHING).bytes
-    cached = leftover(run, torch_peak - int(fixed), _transients(run, states, peak) if run.trains else Transients())
+    above_step = peak.total - max((phase.total for phase in phases if phase.name == STEP), default=0.0)
+    cached = leftover(
+        run, torch_peak - int(fixed), _transients(run, states, above_step) if run.trains else Transients()
+    )
     occupied = [torch_peak + context + int(extra) for extra in (cached.low, cached.usual, cached.high)]
     left_over = ("allocator slack", "blocks that the peak cannot reuse", SLACK)
     if run.method == "vllm" and share_needs_mib <= share_mib:
@@ -136,16 +139,16 @@ def _mib(size: float) -> int:
     return -(-int(size) // MIB)
 
 
-def _transients(run: Run, states: StateBytes, peak: _Phase) -> Transients:
+def _transients(run: Run, states: StateBytes, above_step: float) -> Transients:
     tokens, layer = run.tokens, layer_bytes(run)
     written = run.loss in ("eager", "fused")
     return Transients(
         layer=tokens * (layer.saved + layer.work if run.checkpointing else layer.work),
         loss=run.loss_tokens * loss_bytes(run),
         logits=4.0 * run.loss_tokens * run.shape.vocab if written else 0.0,
-        activations=tokens * _kept(run),
+        activations=tokens * _kept(run) if run.checkpointing else 0.0,
         step=states.gradients + states.scratch,
-        peaks_in_step=peak.name == STEP,
+        above_step=above_step,
     )
 
 
