@@ -149,6 +149,8 @@ def _ignored(run: Run, reading: Reading | None, typed: dict[str, str]) -> list[s
 
     for name, owner in unused(run, typed):
         raise click.UsageError(f"{typed[name]} has no effect on {_kind(run)}: it belongs to {owner}")
+    if run.zero and run.ranks == 1 and "zero" in typed and "ranks" not in typed:
+        raise click.UsageError("--zero shards over several cards: say how many with --ranks (1: DeepSpeed on one card)")
     read = reading.fields if reading else {}
     return [f"{name}: it belongs to {owner}, and this is {_kind(run)}" for name, owner in unused(run, read)]
 

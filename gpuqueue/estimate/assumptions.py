@@ -41,7 +41,7 @@ def _training(run: Run) -> list[str]:
     if run.loss == "eager":
         found.append("cross entropy over whole logits; a fused loss takes far less, where the trainer has one")
     if run.zero and run.ranks == 1:
-        found.append("nothing is sharded: one card only")
+        found.append("nothing is sharded: one card only, unless --ranks says otherwise")
     if run.ranks > 1 and not run.zero:
         found.append(f"each of {run.ranks} cards holds the whole model (data parallel)")
     if run.shape.experts:

@@ -15,7 +15,7 @@ TOKENS = 2048  # of a prompt, where no length was chosen; a training row has as 
 
 _OF_TRAINING = (
     "batch seq_len grad_accumulation checkpointing optimizer loss ranks zero offload_optimizer trainer eval_batch "
-    "autocast compiled expandable_segments fused_norms fused_mlp offload_activations packed"
+    "autocast compiled liger expandable_segments fused_norms fused_mlp offload_activations packed"
 )
 _OF_LORA = "rank targets dropout modules_to_save"
 _OF_GRPO = "completion_len steps_per_generation vllm_sleeps"
@@ -27,7 +27,7 @@ _BELONGS: tuple[tuple[str, Callable[[Run], bool], str], ...] = (
     (_OF_SERVING, lambda run: not run.trains, "inference and vLLM"),
     ("kbit", lambda run: run.bitsandbytes, "training on nf4 or int8 weights"),
     ("gpu_memory_utilization", lambda run: run.vllm_share > 0, "vLLM, and GRPO that has vLLM on the card"),
-    ("zero", lambda run: not run.zero or run.ranks > 1, "training on several cards, see --ranks"),
+    ("attention", lambda run: run.method != "vllm", "training and inference; vLLM picks its own"),
 )
 
 

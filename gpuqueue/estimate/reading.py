@@ -297,6 +297,7 @@ def evaluation(reading: Reading, settings: dict[str, Any]) -> None:
     """Trainer evaluates only where eval_strategy says when, then with a batch size of its own."""
     strategy = settings.get("eval_strategy", settings.get("evaluation_strategy"))
     if strategy not in (None, False, "no"):
+        reading.take("eval_strategy", strategy, {})
         reading.assume("evaluation of 8 rows a device, Trainer's default", eval_batch=8)
     elif reading.fields.pop("eval_batch", None) is not None:
         reading.assumed.append("no evaluation: eval_strategy is not set, and Trainer's default is none")
@@ -309,11 +310,13 @@ def rollout(reading: Reading, settings: dict[str, Any]) -> None:
         reading.take("beta", beta, {"reference_model": True})
     else:
         reading.assume("no reference model: beta is 0, TRL's default", reference_model=False)
+    for key in ("num_generations", "use_vllm", "vllm_mode"):
+        if settings.get(key) is not None:
+            reading.take(key, settings[key], {})
     if settings.get("use_vllm") is not True:
         return
     mode = settings.get("vllm_mode")
     if mode == "server":
-        reading.take("vllm_mode", mode, {})
         reading.assumed.append("vLLM's server is on another card, and not counted")
         return
     if mode is None:

@@ -49,7 +49,7 @@ def test_serving_without_a_length_has_one_and_says_so(method: str) -> None:
 
 
 def test_what_has_no_effect_is_named_with_what_it_belongs_to() -> None:
-    names = ("rank", "batch", "prompt_len", "zero", "kbit", "gpu_memory_utilization", "completion_len")
+    names = ("rank", "batch", "prompt_len", "kbit", "gpu_memory_utilization", "completion_len")
     assert [name for name, _ in unused(Run(LLAMA, method="full"), names)] == [
         "rank",
         "completion_len",
@@ -59,13 +59,10 @@ def test_what_has_no_effect_is_named_with_what_it_belongs_to() -> None:
     ]
     assert [name for name, _ in unused(Run(LLAMA, method="vllm"), names)] == [
         "batch",
-        "zero",
         "rank",
         "completion_len",
         "kbit",
     ]
-    assert unused(Run(LLAMA, zero=3), ["zero"])
-    assert not unused(Run(LLAMA, zero=3, ranks=2), ["zero"])
 
 
 CHOICES = st.fixed_dictionaries(
