@@ -17,7 +17,7 @@ from gpuqueue.estimate.serving import (
     vllm_reserved,
     vllm_working_set,
 )
-from gpuqueue.estimate.states import StateBytes, state_bytes
+from gpuqueue.estimate.states import StateBytes, adapter_params, saved_module_params, state_bytes
 from gpuqueue.estimate.weights import SOURCES, WeightBytes, weight_bytes
 
 STEP = "optimizer step"
@@ -167,11 +167,11 @@ def _training_phases(run: Run, states: StateBytes, engine: "_Engine") -> list[_P
     are not alive together, so the larger of the two counts (Chen et al., arXiv 1604.06174).
     """
     kept, one, all_kept = _layers(run)
-    gradients = _Part(states.gradients, f"{states.gradients:,.0f} B")
+    gradients = _of_trained(states, states.gradients)
     before = gradients if run.grad_accumulation > 1 else NOTHING
     head = _Part(states.head_gradient, f"{states.head_gradient:,.0f} B: the head's")
     forward, backward = _autocast_copies(run)
-    scratch = _Part(states.scratch, f"{states.scratch:,.0f} B")
+    scratch = _of_trained(states, states.scratch)
     per_token = f"{logit_copies(run):g} B * {run.shape.vocab:,} + {loss_hidden(run):,.0f} B"
     loss = _Part(run.loss_tokens * loss_bytes(run), f"{run.loss_tokens:,} tokens * ({per_token})")
     last = before if before.bytes else head
@@ -200,6 +200,11 @@ def _layers(run: Run) -> tuple[_Part, _Part, _Part]:
     spared = f" - {layer.unsaved:,.1f} B" if layer.unsaved else ""
     all_kept = _Part(_kept(run), f"{count} layers * {layer.saved:,.1f} B{spared}")
     return _Part(layer.saved, f"{layer.saved:,.1f} B"), _Part(layer.work, f"{layer.work:,.1f} B"), all_kept
+
+
+def _of_trained(states: StateBytes, size: float) -> _Part:
+    """What belongs to the trained parameters, as bytes of each: less than its width where cards share it."""
+    return _Part(size, f"{states.trained:,} parameters * {size / states.trained:,.6g} B")
 
 
 def _per_token(run: Run, *parts: _Part) -> _Part:
@@ -265,14 +270,14 @@ def _rollout(run: Run, engine: _Engine) -> list[_Phase]:
 
 def _serving_phases(run: Run, weights: WeightBytes) -> list[_Phase]:
     serving = serving_bytes(run)
-    cache = _cache(serving.cache, (run.prompt_len + run.new_tokens) * run.sequences)
+    cache = _tokens(serving.cache, (run.prompt_len + run.new_tokens) * run.sequences)
     if run.method == "vllm":
         work = vllm_working_set(run)
         return [_Phase("serving", {ACTIVATIONS: _Part(work, f"{work:,.0f} B"), CACHE: cache})]
     work = serving.prompt_work + serving.tables
     prompt = {
-        ACTIVATIONS: _Part(work, f"{work:,.0f} B"),
-        CACHE: _cache(serving.prompt_cache, run.prompt_len * run.sequences),
+        ACTIVATIONS: _tokens(work, run.prompt_len * run.sequences),
+        CACHE: _tokens(serving.prompt_cache, run.prompt_len * run.sequences),
     }
     return [
         _Phase("loading", {LOAD: _Part(weights.load_copy, f"{weights.load_copy:,} B")}),
@@ -281,7 +286,7 @@ def _serving_phases(run: Run, weights: WeightBytes) -> list[_Phase]:
     ]
 
 
-def _cache(size: float, tokens: int) -> _Part:
+def _tokens(size: float, tokens: int) -> _Part:
     return _Part(size, f"{tokens:,} tokens * {size / max(1, tokens):,.1f} B")
 
 
@@ -293,17 +298,23 @@ def _components(run: Run, weights: WeightBytes, states: StateBytes, peak: _Phase
         largest = max(i * o for _, i, o, _ in run.shape.linears())
         gathered = 4.0 * max(largest, run.shape.embedding_params)
     reference = weights.resident / share if run.keeps_reference else 0.0
-    optimizer = f"{run.optimizer}: {states.optimizer:,.0f} B for {states.trained:,} parameters"
+    optimizer = _of_trained(states, states.optimizer).formula if states.optimizer else ""
     found = [
         Component("weights", int(resident), f"{run.weights}, {run.shape.params:,} parameters", SOURCES[run.weights]),
         Component("reference model", int(reference), "the weights once more", "TRL: ref_model"),
         Component("gathered weights", int(gathered), f"4 B * {int(gathered) // 4:,}", "DeepSpeed ZeRO-3 estimator"),
-        Component("adapters", int(states.adapters), f"{states.trained:,} parameters of {run.adapter_bytes} B", "PEFT"),
-        Component("optimizer", int(states.optimizer), optimizer, "torch.optim, bitsandbytes"),
+        Component("adapters", int(states.adapters), _adapters(run) if states.adapters else "", "PEFT"),
+        Component("optimizer", int(states.optimizer), optimizer, f"{run.optimizer}: torch.optim, bitsandbytes"),
         *(Component(name, int(part.bytes), part.formula, RULES[name]) for name, part in peak.parts.items()),
         Component("workspace", _workspace(run), f"{_threads(run)} * {run.workspace_mib} MiB", "PyTorch CUDABlas.cpp"),
     ]
     return tuple(component for component in found if component.bytes or component.name == "weights")
+
+
+def _adapters(run: Run) -> str:
+    copies = saved_module_params(run)
+    whole = f" + {copies:,} * {2 if run.weights != 'fp32' else 4} B of whole modules" if copies else ""
+    return f"{adapter_params(run):,} parameters * {run.adapter_bytes} B{whole}"
 
 
 def _threads(run: Run) -> int:

@@ -28,7 +28,7 @@ class Transients(NamedTuple):
     layer: float = 0.0
     loss: float = 0.0
     logits: float = 0.0  # one fp32 copy, where the loss makes any
-    activations: float = 0.0  # kept from the forward to the backward pass
+    activations: float = 0.0  # stored by checkpointing; without it they are freed piece by piece, and reused
     step: float = 0.0  # gradients and the optimizer's scratch
     above_step: float = 0.0  # by how much the peak is above that of the optimizer's step
 
