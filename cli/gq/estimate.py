@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gpuqueue.estimate.shapes import ModelShape
 
 DEFAULT_CARD_MIB = 32607
-COUNT = click.IntRange(1, 1 << 31)
+COUNT = click.IntRange(1)
 BUDGET_OPTIONS = ("cards", "context_mib", "budget", "as_json")
 
 
@@ -42,7 +42,7 @@ def _choice(*names: str) -> click.Choice[str]:
 )
 @click.option("--compute", type=_choice("fp32", "bf16", "fp16"), help="What is computed in.")
 @click.option("--autocast/--no-autocast", default=None, help="Trainer's bf16=True; off: all in the weights' type.")
-@click.option("-r", "--rank", type=COUNT, help="LoRA rank.")
+@click.option("-r", "--rank", type=COUNT, metavar="N", help="LoRA rank.")
 @click.option("--targets", metavar="NAMES", help="LoRA targets, with commas; all-linear.")
 @click.option("--modules-to-save", metavar="NAMES", help="Modules trained in full beside LoRA.")
 @click.option("--dropout/--no-dropout", default=None, help="LoRA dropout above 0.")
@@ -52,24 +52,30 @@ def _choice(*names: str) -> click.Choice[str]:
     metavar="NAME",
     help="adamw adamw_fused adamw_8bit paged_adamw_8bit adafactor lion muon sgd, or Trainer's name of one.",
 )
-@click.option("-b", "--batch", type=COUNT, help="Rows a card and step.")
-@click.option("-s", "--seq", "seq_len", type=COUNT, help="Tokens a row; GRPO: of the prompt.")
-@click.option("--accumulation", "grad_accumulation", type=COUNT, help="Gradient accumulation steps.")
+@click.option("-b", "--batch", type=COUNT, metavar="N", help="Rows a card and step.")
+@click.option("-s", "--seq", "seq_len", type=COUNT, metavar="N", help="Tokens a row; GRPO: of the prompt.")
+@click.option("--accumulation", "grad_accumulation", type=COUNT, metavar="N", help="Gradient accumulation steps.")
 @click.option("--checkpointing/--no-checkpointing", default=None, help="Gradient checkpointing.")
 @click.option("--attention", type=_choice("flash", "sdpa", "eager"))
 @click.option("--loss", type=_choice("eager", "fused", "chunked", "linear"), help="linear: Liger, Cut Cross Entropy.")
 @click.option("--liger", is_flag=True, help="All of Liger's kernels.")
 @click.option("--compile", "compiled", is_flag=True, default=None, help="torch.compile.")
 @click.option("--expandable-segments", is_flag=True, default=None, help="PYTORCH_ALLOC_CONF=expandable_segments:True")
-@click.option("--ranks", type=COUNT, help="Cards that share the work.")
-@click.option("--zero", type=click.IntRange(0, 3), help="DeepSpeed ZeRO stage; 3 for FSDP full shard.")
+@click.option("--ranks", type=COUNT, metavar="N", help="Cards that share the work.")
+@click.option("--zero", type=click.IntRange(0, 3), metavar="STAGE", help="DeepSpeed ZeRO stage; 3 for FSDP full shard.")
 @click.option("--offload-optimizer", is_flag=True, default=None)
 @click.option("--trainer", type=_choice("sft", "dpo", "grpo", "orpo", "kto", "reward"))
-@click.option("--completion", "completion_len", type=COUNT, help="GRPO: tokens generated a prompt.")
-@click.option("--eval-batch", type=COUNT, help="Rows of an evaluation step.")
-@click.option("--prompt", "prompt_len", type=COUNT, help="Inference: tokens of the prompt [2048 without --new-tokens].")
-@click.option("--new-tokens", type=COUNT, help="Inference: tokens generated.")
-@click.option("--sequences", type=COUNT, help="Inference: sequences at a time.")
+@click.option("--completion", "completion_len", type=COUNT, metavar="N", help="GRPO: tokens generated a prompt.")
+@click.option("--eval-batch", type=COUNT, metavar="N", help="Rows of an evaluation step.")
+@click.option(
+    "--prompt",
+    "prompt_len",
+    type=COUNT,
+    metavar="N",
+    help="Inference: tokens of the prompt [2048 without --new-tokens].",
+)
+@click.option("--new-tokens", type=COUNT, metavar="N", help="Inference: tokens generated.")
+@click.option("--sequences", type=COUNT, metavar="N", help="Inference: sequences at a time.")
 @click.option("--kv", type=_choice("bf16", "fp8"), help="Type of the KV cache.")
 @click.option(
     "--utilization",

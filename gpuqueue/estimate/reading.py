@@ -274,7 +274,7 @@ def take_all(
                 reading.passed.append(f"{where}{key}")
             continue
         fields = reader(value)
-        if fields:
+        if fields or value == "auto":  # which leaves it to the framework: one of the assumptions
             reading.take(where + key, value, fields)
         elif value is not False:
             reading.unread.append(f"{where}{key} = {_show(value)}")
@@ -383,7 +383,7 @@ def deepspeed(reading: Reading, value: Any) -> None:
             reading.take("deepspeed", value, {"zero": stages[-1]})
             reading.assumed.append(f"ZeRO stage {stages[-1]} from the file name {value.rsplit('/', 1)[-1]}")
         else:
-            reading.unread.append(f"deepspeed = {value}: its stage of ZeRO; say --zero and --ranks")
+            reading.unread.append(f"deepspeed = {value}: the name tells no stage of ZeRO; say --zero and --ranks")
     elif value:
         reading.unread.append(f"deepspeed = {_show(value)}")
 
