@@ -53,16 +53,14 @@ def _training(run: Run) -> list[str]:
 
 def _rows(run: Run) -> str:
     if run.trainer == "grpo":
-        told = f"{run.batch} completions of {run.completion_len} tokens, each after a prompt of {run.seq_len}"
+        told = f"{_some(run.batch, 'completion')} of {run.completion_len} tokens, each after a prompt of {run.seq_len}"
         return f"every batch is {told}: padding takes memory like text"
     return f"every batch is {run.batch} x {run.seq_len} tokens full: padding takes memory like text"
 
 
 def _rollout(run: Run) -> list[str]:
     at_once = run.batch * (run.steps_per_generation or run.grad_accumulation)
-    written = (
-        f"{at_once} completions are written at once (steps_per_generation x batch; num_generations share a prompt)"
-    )
+    written = f"completions written at once: {at_once} (steps_per_generation x batch; num_generations share a prompt)"
     if not run.vllm_share:
         return [written]
     sleeps = "gives it back while the model learns" if run.vllm_sleeps else "keeps it while the model learns"
@@ -72,13 +70,16 @@ def _rollout(run: Run) -> list[str]:
 
 def _serving(run: Run) -> list[str]:
     length = run.prompt_len + run.new_tokens
-    sequences = "1 sequence" if run.sequences == 1 else f"{run.sequences} sequences"
-    found = [f"{sequences} of {length} tokens in the cache"]
+    found = [f"{_some(run.sequences, 'sequence')} of {length} tokens in the cache"]
     if run.method == "vllm":
         found.append("max_model_len set to that: left to the model's own, vLLM wants room for that much")
         share = f"{run.vllm_share:.0%} of the card whatever it needs" if run.card_mib else "what it needs only"
         found.append(f"vLLM fills {share} (gpu_memory_utilization; {VLLM_DEFAULT_SHARE:.0%} is its default)")
     return found
+
+
+def _some(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _context(run: Run) -> str:

@@ -12,6 +12,7 @@ Fields = dict[str, Any]
 QLORA_WEIGHTS = "nf4-dq"  # the QLoRA paper's format
 QLORA_PREPARED_BY = "trl"
 TOKENS = 2048  # of a prompt, where no length was chosen; a training row has as many (Run.seq_len)
+COMPLETION = 256  # GRPO's completions, TRL's default
 
 _OF_TRAINING = (
     "batch seq_len grad_accumulation checkpointing optimizer loss ranks zero offload_optimizer trainer eval_batch "
@@ -43,6 +44,8 @@ def choose(shape: ModelShape, chosen: Fields, stored: Fields | None = None) -> R
         fields.setdefault("kbit", QLORA_PREPARED_BY)
     if fields.get("weights") != stored.get("weights"):
         fields.pop("weight_bytes", None)
+    if fields.get("trainer") == "grpo":
+        fields.setdefault("completion_len", COMPLETION)
     run = Run(shape, **fields)
     if run.weights in PLAIN and not (run.trains and run.autocast):
         run = run._replace(compute=chosen.get("compute", run.weights))

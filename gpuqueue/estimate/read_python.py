@@ -8,6 +8,7 @@ from gpuqueue.estimate.reading import (
     EVALUATION,
     ROLLOUT,
     TRAINER,
+    UNCOUNTED,
     Reader,
     Reading,
     UnreadableConfigError,
@@ -51,6 +52,7 @@ READ = {*ARGUMENTS, *TRAINERS, "LoraConfig", "BitsAndBytesConfig", KBIT_PREPARAT
 _QUANTISATION = frozenset(("load_in_4bit", "load_in_8bit", "bnb_4bit_use_double_quant", "bnb_4bit_quant_type"))
 _LOADED = _QUANTISATION | {"model"}
 _ELSEWHERE = EVALUATION | ROLLOUT | {"deepspeed", "fsdp", "fsdp_config", "model_init_kwargs"}
+_MATTERS = frozenset(TRAINER) | LORA.keys() | _ELSEWHERE | _QUANTISATION | UNCOUNTED
 UNKNOWN = object()
 
 
@@ -152,8 +154,10 @@ def _keywords(call: ast.Call, constants: dict[str, Any], reading: Reading, name:
         if key is None:
             found |= value if isinstance(value, dict) else {}
         elif value is UNKNOWN:
-            if key in TRAINER or key in LORA:
+            if key in _MATTERS:
                 reading.unread.append(f"{name}.{key}: not a literal (line {node.lineno})")
+            elif name not in TRAINERS:  # whose data and model are objects
+                reading.passed.append(f"{name}.{key}")
         elif key in ("pretrained_model_name_or_path", "model_name"):
             found["model"] = value
         else:

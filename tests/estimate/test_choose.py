@@ -48,6 +48,11 @@ def test_serving_without_a_length_has_one_and_says_so(method: str) -> None:
     assert choose(LLAMA, {"method": method, "new_tokens": 5}).prompt_len == 0
 
 
+def test_completions_without_a_length_are_as_long_as_trls() -> None:
+    run = choose(LLAMA, {"trainer": "grpo"})
+    assert "1 completion of 256 tokens" in estimate(run).assumptions[0]
+
+
 def test_what_has_no_effect_is_named_with_what_it_belongs_to() -> None:
     names = ("rank", "batch", "prompt_len", "kbit", "gpu_memory_utilization", "completion_len")
     assert [name for name, _ in unused(Run(LLAMA, method="full"), names)] == [
@@ -162,7 +167,7 @@ def test_the_completions_of_all_accumulation_steps_are_written_at_once() -> None
     assert GRPO._replace(grad_accumulation=4, steps_per_generation=1).rollout_tokens == 4 * 1024
     told = " ".join(estimate(GRPO._replace(grad_accumulation=4)).assumptions)
     assert "every batch is 4 completions of 512 tokens, each after a prompt of 512" in told
-    assert "16 completions are written at once" in told
+    assert "completions written at once: 16" in told
 
 
 def test_grpo_has_no_reference_model_unless_it_asks_for_one() -> None:

@@ -303,6 +303,13 @@ def test_nothing_that_stands_in_a_file_is_dropped_without_a_word(tmp_path: Path)
     assert any("in place of one that is not known here" in said for said in reading.assumed)
 
 
+def test_what_a_script_works_out_is_named(tmp_path: Path) -> None:
+    text = "c = GRPOConfig(use_vllm=flag(), beta=b, seed=now(), logging_steps=1)\n"
+    reading = reading_of(tmp_path, text, "a.py")
+    assert [said.partition(":")[0] for said in reading.unread] == ["GRPOConfig.use_vllm", "GRPOConfig.beta"]
+    assert reading.passed == ["GRPOConfig.seed", "GRPOConfig.logging_steps"]
+
+
 def test_sharding_and_offloading_are_read_the_same_in_every_file(tmp_path: Path) -> None:
     files = (
         ("a.yaml", "base_model: m\nfsdp_config:\n  offload_params: true\n"),
