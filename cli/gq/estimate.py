@@ -195,7 +195,7 @@ def run_of(model: str, chosen: dict[str, Any], cards: tuple[int, ...] = ()) -> R
 
     shape, stored = _shape(model)
     if cards and chosen.get("card_mib") is None:
-        chosen = chosen | {"card_mib": cards[0]}
+        chosen = chosen | {"card_mib": max(cards)}
     return choose(shape, chosen, stored)
 
 

@@ -67,7 +67,7 @@ def print_estimate(
     if calibration:
         click.echo(here.calibration_line(calibration, found.occupied_mib))
     likely_mib = found.occupied_high_mib * (calibration.permille if calibration else 1000) // 1000
-    claim, told = _claim(found, likely_mib, verdicts)
+    claim, told = _claim(found, likely_mib, cards, quota)
     click.echo(f"claim        {claim:>10}   {told}")
     if not found.starts:
         share, needs = format_mib(found.share_mib), format_mib(found.share_needs_mib)
@@ -109,9 +109,10 @@ def _item(text: str) -> None:
         click.echo(line)
 
 
-def _claim(found: Estimate, likely_mib: int, verdicts: list[tuple[str, int, str]]) -> tuple[str, str]:
-    """What to write behind --vram, never more than could be granted, and what to know of it."""
-    name, limit_mib = min(((name, limit) for name, limit, _ in verdicts), key=lambda each: each[1], default=("", 0))
+def _claim(found: Estimate, likely_mib: int, cards: tuple[int, ...], quota: int | None) -> tuple[str, str]:
+    """What to write behind --vram, never more than the largest card and the quota grant, and what to know of it."""
+    limit_mib = min((each for each in (max(cards, default=0), quota) if each), default=0)
+    name = f"{'quota' if limit_mib == quota else 'card'} of {format_mib(limit_mib)}"
     if limit_mib and found.needed_mib > limit_mib:
         return "none", f"no job can: it needs more than the {name}"
     if not found.starts:

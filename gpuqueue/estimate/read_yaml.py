@@ -7,6 +7,7 @@ from typing import Any
 
 TRUE = ("true", "yes", "on")
 FALSE = ("false", "no", "off")
+DEEPEST = 30  # brackets in one another; each level is read again
 NULL = ("", "null", "~")
 
 
@@ -141,7 +142,8 @@ def _bracket(lines: _Lines, text: str, number: int) -> str:
 
 def _block_text(lines: _Lines, number: int, indent: int) -> str:
     kept = []
-    for line in lines.raw[number:]:
+    for at in range(number, len(lines.raw)):
+        line = lines.raw[at]
         if line.strip() and len(line) - len(line.lstrip(" ")) <= indent:
             break
         kept.append(line.strip())
@@ -199,6 +201,8 @@ def _parts(text: str, number: int) -> list[str]:
             quote = char
         elif char in "[{":
             depth += 1
+            if depth > DEEPEST:
+                raise YamlError(number, "brackets are nested too deeply to be a configuration")
         elif char in "]}":
             depth -= 1
         if char == "," and depth == 0 and not quote:

@@ -138,6 +138,7 @@ def test_what_vllm_needs_and_what_it_takes_are_both_said_and_do_not_contradict()
 
 def test_no_claim_is_more_than_could_be_granted() -> None:
     assert "--vram 32607M" in estimate("Qwen2.5-7B", "--card", "32607M", "-s", "4600").stdout  # 31.x GiB, rounded up
+    assert "--vram 23G" in estimate("Qwen2.5-7B", "--card", "16G", "--card", "80G").stdout  # the larger one can
     tight = estimate("Qwen2.5-7B", "--card", "22G").stdout
     assert "--vram 22528M   all of the card of 22.0 GiB: may not be enough" in tight
     assert (
