@@ -35,12 +35,12 @@ def print_estimate(
     from gpuqueue.estimate.estimate import estimate
 
     found = estimate(run)
-    on = {card: estimate(run._replace(card_mib=card)) if run.vllm_share else found for card in cards}
-    verdicts = [(f"card of {format_mib(card)}", card, verdict(on[card], card)) for card in cards]
+    on = {card: run._replace(card_mib=card) if run.vllm_share else run for card in cards}
+    verdicts = [(f"card of {format_mib(card)}", card, verdict(estimate(on[card]), card)) for card in cards]
     if quota:
         verdicts.append((f"quota of {format_mib(quota)}", quota, verdict(found, quota)))
     short = [limit for _, limit, said in verdicts if said != FITS]
-    changes = advise(run, min(short)) if short else ()
+    changes = advise(on.get(min(short), run), min(short)) if short else ()
     if as_json:
         import json
 

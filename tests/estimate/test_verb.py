@@ -136,6 +136,16 @@ def test_what_vllm_needs_and_what_it_takes_are_both_said_and_do_not_contradict()
     assert "gpu_memory_utilization 0.68" in " ".join(small.split())
 
 
+def test_a_share_is_of_the_card_that_it_is_advised_for() -> None:
+    both = estimate("Qwen2.5-7B", "--method", "vllm", "--card", "16G", "--card", "40G").stdout
+    assert "will occupy    36.0 GiB" in both
+    assert "does not fit: card of 16.0 GiB" in both
+    alone = estimate("Qwen2.5-7B", "--method", "vllm", "--card", "16G").stdout
+    assert [line for line in both.splitlines() if line.startswith("  - ")] == [
+        line for line in alone.splitlines() if line.startswith("  - ")
+    ]
+
+
 def test_no_claim_is_more_than_could_be_granted() -> None:
     assert "--vram 32607M" in estimate("Qwen2.5-7B", "--card", "32607M", "-s", "4600").stdout  # 31.x GiB, rounded up
     assert "--vram 23G" in estimate("Qwen2.5-7B", "--card", "16G", "--card", "80G").stdout  # the larger one can
