@@ -55,10 +55,8 @@ def print_estimate(
     click.echo(f"{run.shape.name}, {run.shape.params / 1e9:.2f} B parameters, {run.method} in {run.weights}")
     for component in found.components:
         line = f"  {component.name:18} {component.bytes / (1 << 30):>9.2f} GiB"
-        told = (
-            wrapped(f"{component.formula}  [{component.source}]", screen().width - len(line) - 3) if explain else [""]
-        )
-        for number, text in enumerate(told):
+        why = f"{component.formula}  [{component.source}]" if explain else ""
+        for number, text in enumerate(wrapped(why, screen().width - len(line) - 3) or [""]):
             click.echo(f"{line if number == 0 else ' ' * len(line)}   {text}".rstrip())
     low, high = format_mib(found.occupied_low_mib), format_mib(found.occupied_high_mib)
     click.echo(f"  peak in: {found.phase}; torch's own peak {format_mib(found.torch_peak_mib)}")

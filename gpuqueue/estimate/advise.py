@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from gpuqueue.estimate.choose import QLORA_WEIGHTS
+from gpuqueue.estimate.choose import QLORA_PREPARED_BY, QLORA_WEIGHTS
 from gpuqueue.estimate.estimate import Estimate, estimate
 from gpuqueue.estimate.run import Run
 
@@ -159,8 +159,9 @@ def _micro_batch(run: Run) -> Suggestion | None:
 def _nf4(run: Run) -> Suggestion | None:
     if run.method not in ("lora", "qlora") or run.weights in ("nf4-dq", "gptq4", "awq"):
         return None
+    kbit = run.kbit if run.bitsandbytes else QLORA_PREPARED_BY
     return (
-        run._replace(method="qlora", weights=QLORA_WEIGHTS, weight_bytes=0),
+        run._replace(method="qlora", weights=QLORA_WEIGHTS, kbit=kbit, weight_bytes=0),
         "base model in nf4 with double quantisation",
         "slower steps, since weights are unpacked each time; a little quality",
     )
@@ -169,7 +170,8 @@ def _nf4(run: Run) -> Suggestion | None:
 def _awq(run: Run) -> Suggestion | None:
     if run.trains or run.quantised:
         return None
-    return run._replace(weights="awq", weight_bytes=0), "a 4-bit model (AWQ, GPTQ)", "a little quality"
+    changed = run._replace(weights="awq", compute="fp16", kv_bytes=min(2, run.kv_bytes), weight_bytes=0)
+    return changed, "a 4-bit model (AWQ, GPTQ)", "a little quality"
 
 
 def _optimizer(run: Run) -> Suggestion | None:
@@ -198,7 +200,8 @@ def _cache(run: Run) -> Suggestion | None:
 def _lora(run: Run) -> Suggestion | None:
     if run.method != "full":
         return None
-    changed = run._replace(method="lora", weights="bf16", rank=16, autocast=True, weight_bytes=0)
+    compute = "bf16" if run.compute == "fp32" else run.compute
+    changed = run._replace(method="lora", weights="bf16", compute=compute, rank=16, autocast=True, weight_bytes=0)
     return changed, "LoRA of rank 16 instead of training everything", "less capacity to learn"
 
 

@@ -47,6 +47,14 @@ def test_advice_says_when_nothing_is_enough() -> None:
     assert changes[-1].verdict != FITS
 
 
+def test_the_advised_qlora_is_the_one_that_the_method_means() -> None:
+    changes = advise(Run(find("Qwen2.5-14B"), loss="linear"), CARD_MIB)
+    assert (
+        changes[-1].occupied_mib
+        == estimate(choose(find("Qwen2.5-14B"), {"method": "qlora", "loss": "linear"})).occupied_mib
+    )
+
+
 def test_an_evaluation_that_sets_the_peak_is_what_is_advised_against() -> None:
     kept = Run(find("Llama-3.1-8B"), eval_batch=8, eval_rows=64, eval_keeps_logits=True, seq_len=512)
     changes = advise(kept, CARD_MIB)
