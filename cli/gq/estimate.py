@@ -127,8 +127,17 @@ def command(
         calibration = here.calibration(run.shape.name) if node is not None else None
         print_estimate(run, reading, ignored, cards, quota, calibration, explain, as_json)
     except ValueError as error:
-        field, blank, rest = str(error).partition(" ")
-        raise click.UsageError(typed.get(field, field) + blank + rest) from error
+        raise click.UsageError(_said(str(error), typed, source)) from error
+
+
+def _said(error: str, typed: dict[str, str], source: str | None) -> str:
+    """An error that begins with a field of a Run, in the words of who set it: an option, or the file."""
+    from gpuqueue.estimate.run import Run
+
+    field, blank, rest = error.partition(" ")
+    if field in typed:
+        return typed[field] + blank + rest
+    return f"{source}: {error}" if source and field in Run._fields else error
 
 
 def _typed(context: click.Context) -> dict[str, str]:

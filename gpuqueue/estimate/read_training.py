@@ -203,7 +203,9 @@ def _llama_factory(document: dict[str, Any]) -> Reading:
     if bits == 4 and document.get("double_quantization", True):
         reading.fields["weights"] = "nf4-dq"
         reading.assumed.append("double quantisation, LLaMA-Factory's default")
-    if bits:
+    if bits not in (None, 4, 8):
+        reading.unread.append(f"quantization_bit = {bits}: counted as none")
+    if bits in (4, 8):
         reading.assume("nothing is made fp32: LLaMA-Factory does without PEFT's k-bit preparation", kbit="none")
     if document.get("stage") not in (None, "sft", "pt"):
         take_kind(reading, "stage", str(document["stage"]))
@@ -213,6 +215,7 @@ def _llama_factory(document: dict[str, Any]) -> Reading:
         reading.assume(
             "weights in fp32: LLaMA-Factory turns what it trains into that, unless pure_bf16", weights="fp32"
         )
+    reading.assume("no mixed precision, Trainer's default", autocast=False)
     evaluation(reading, document)
     if not document.get("disable_gradient_checkpointing"):
         reading.assume("gradient checkpointing, which LLaMA-Factory turns on unasked", checkpointing=True)

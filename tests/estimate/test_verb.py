@@ -118,6 +118,14 @@ def test_what_the_caller_got_wrong_is_one_clear_line_and_status_2(words: tuple[s
     assert "Traceback" not in done.stderr
 
 
+def test_what_a_file_got_wrong_is_said_of_the_file(tmp_path: Path) -> None:
+    config = tmp_path / "wrong.yaml"
+    config.write_text("base_model: Qwen/Qwen2.5-7B\nadapter: lora\nlora_target_modules: [nothing]\n")
+    done = estimate("--from", str(config))
+    assert done.returncode == 2
+    assert f"{config}: targets nothing: Qwen2.5-7B has q_proj" in done.stderr
+
+
 def test_trainers_names_of_optimizers_are_known() -> None:
     names = ("adamw_torch_fused", "adamw_bnb_8bit", "paged_adamw_8bit", "adamw_8bit", "lion_8bit")
     peaks = [told("Qwen2.5-0.5B", "--method", "full", "--optimizer", name)["torch_peak_mib"] for name in names]
