@@ -174,7 +174,7 @@ def _training_phases(run: Run, states: StateBytes, engine: "_Engine") -> list[_P
     scratch = _of_trained(states, states.scratch)
     per_token = f"{logit_copies(run):g} B * {run.shape.vocab:,} + {loss_hidden(run):,.0f} B"
     loss = _Part(run.loss_tokens * loss_bytes(run), f"{run.loss_tokens:,} tokens * ({per_token})")
-    last = before if before.bytes else head
+    last = max(before, head, key=lambda part: part.bytes)  # a head's gradient is whole before cards share it
     phases = [
         _Phase("loss", {GRADIENTS: before, ACTIVATIONS: _per_token(run, all_kept), LOGITS: loss, CASTS: forward}),
         _Phase(

@@ -82,7 +82,7 @@ CHOICES = st.fixed_dictionaries(
         "optimizer": st.sampled_from(OPTIMIZERS),
         "attention": st.sampled_from(ATTENTIONS),
         "trainer": st.sampled_from(TRAINERS),
-        "completion_len": st.integers(0, 1024),
+        "completion_len": st.integers(1, 1024),
         "eval_batch": st.integers(0, 8),
         "ranks": st.integers(2, 8),
         "zero": st.integers(0, 3),
