@@ -245,8 +245,8 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _optimizer(name: str) -> str:
-    from gpuqueue.estimate.reading import OPTIMIZERS, optimizer
     from gpuqueue.estimate.run import OPTIMIZERS as OURS
+    from gpuqueue.estimate.settings import OPTIMIZERS, optimizer
 
     known = name if name in OURS else optimizer(name).get("optimizer")
     if known is None:

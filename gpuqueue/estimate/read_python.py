@@ -7,26 +7,20 @@ from typing import Any
 from gpuqueue.estimate.reading import (
     EVALUATION,
     ROLLOUT,
-    TRAINER,
     UNCOUNTED,
-    Reader,
     Reading,
     UnreadableConfigError,
     assume_trainer,
     assume_trl,
-    checkpointing,
     deepspeed,
-    dropout,
     evaluation,
     finish,
     fsdp,
     method,
-    names,
-    number,
     rollout,
     take_all,
-    targets,
 )
+from gpuqueue.estimate.settings import TRAINER, Reader, checkpointing, dropout, names, number, targets
 
 TRL_CONFIGS = {
     "SFTConfig": "sft",

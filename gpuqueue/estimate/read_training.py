@@ -8,8 +8,6 @@ from gpuqueue.estimate.read_yaml import YamlError, parse
 from gpuqueue.estimate.reading import (
     EVALUATION,
     ROLLOUT,
-    TRAINER,
-    Reader,
     Reading,
     UnreadableConfigError,
     assume_optimizer,
@@ -18,19 +16,15 @@ from gpuqueue.estimate.reading import (
     deepspeed,
     evaluation,
     finish,
-    flag,
     fsdp,
     method,
-    mixed,
-    names,
-    number,
     rollout,
     take_all,
     take_kind,
-    targets,
     words,
     zero,
 )
+from gpuqueue.estimate.settings import TRAINER, Reader, flag, mixed, names, number, targets
 
 MAX_FILE_BYTES = 1 << 20
 
