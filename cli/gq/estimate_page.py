@@ -8,7 +8,7 @@ import click
 
 from gpuqueue.wire.units import format_mib
 from gq import here
-from gq.terminal import screen, wrapped
+from gq.terminal import plain, screen, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -97,7 +97,7 @@ def _print_reading(reading: Reading, ignored: list[str]) -> None:
 
 def _item(text: str) -> None:
     """One sentence within the screen's width; what follows its first line is indented by two more."""
-    room = screen().width
+    text, room = plain(text), screen().width
     if len(text) <= room:
         click.echo(text)
         return

@@ -126,6 +126,15 @@ def test_what_a_file_got_wrong_is_said_of_the_file(tmp_path: Path) -> None:
     assert f"{config}: targets nothing: Qwen2.5-7B has q_proj" in done.stderr
 
 
+def test_what_a_file_holds_does_not_steer_the_terminal(tmp_path: Path) -> None:
+    config = tmp_path / "odd.yaml"
+    config.write_text("base_model: Qwen/Qwen2.5-7B\nadapter: lora\noptimizer: \x1b[2Jx\n\x1b]0;y: 1\n")
+    done = estimate("--from", str(config))
+    assert done.returncode == 0
+    assert "\x1b" not in done.stdout
+    assert "not understood: optimizer = " in done.stdout
+
+
 def test_trainers_names_of_optimizers_are_known() -> None:
     names = ("adamw_torch_fused", "adamw_bnb_8bit", "paged_adamw_8bit", "adamw_8bit", "lion_8bit")
     peaks = [told("Qwen2.5-0.5B", "--method", "full", "--optimizer", name)["torch_peak_mib"] for name in names]
