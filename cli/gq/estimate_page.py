@@ -8,7 +8,7 @@ import click
 
 from gpuqueue.wire.units import format_mib
 from gq import here
-from gq.terminal import screen, wrapped
+from gq.terminal import plain, screen, wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 def print_estimate(
     run: Run,
     reading: Reading | None,
+    ignored: list[str],
     cards: tuple[int, ...],
     quota: int | None,
     calibration: CalibrationView | None,
@@ -34,27 +35,28 @@ def print_estimate(
     from gpuqueue.estimate.estimate import estimate
 
     found = estimate(run)
-    limits = [(f"card of {format_mib(card)}", card) for card in cards]
-    limits += [(f"quota of {format_mib(quota)}", quota)] if quota else []
-    verdicts = [(name, limit, verdict(found, limit)) for name, limit in limits]
+    on = {card: run._replace(card_mib=card) if run.vllm_share else run for card in cards}
+    verdicts = [(f"card of {format_mib(card)}", card, verdict(estimate(on[card]), card)) for card in cards]
+    if quota:
+        verdicts.append((f"quota of {format_mib(quota)}", quota, verdict(found, quota)))
     short = [limit for _, limit, said in verdicts if said != FITS]
-    changes = advise(run, min(short)) if short else ()
+    changes = advise(on.get(min(short), run), min(short)) if short else ()
     if as_json:
         import json
 
         click.echo(
-            json.dumps(_as_json(run, found, reading, verdicts, changes) | {"calibration": calibration}, indent=2)
+            json.dumps(
+                _as_json(run, found, reading, ignored, verdicts, changes) | {"calibration": calibration}, indent=2
+            )
         )
         return
     if reading:
-        _print_reading(reading)
+        _print_reading(reading, ignored)
     click.echo(f"{run.shape.name}, {run.shape.params / 1e9:.2f} B parameters, {run.method} in {run.weights}")
     for component in found.components:
         line = f"  {component.name:18} {component.bytes / (1 << 30):>9.2f} GiB"
-        told = (
-            wrapped(f"{component.formula}  [{component.source}]", screen().width - len(line) - 3) if explain else [""]
-        )
-        for number, text in enumerate(told):
+        why = f"{component.formula}  [{component.source}]" if explain else ""
+        for number, text in enumerate(wrapped(why, screen().width - len(line) - 3) or [""]):
             click.echo(f"{line if number == 0 else ' ' * len(line)}   {text}".rstrip())
     low, high = format_mib(found.occupied_low_mib), format_mib(found.occupied_high_mib)
     click.echo(f"  peak in: {found.phase}; torch's own peak {format_mib(found.torch_peak_mib)}")
@@ -63,29 +65,39 @@ def print_estimate(
     if calibration:
         click.echo(here.calibration_line(calibration, found.occupied_mib))
     likely_mib = found.occupied_high_mib * (calibration.permille if calibration else 1000) // 1000
-    click.echo(f"claim        {_claim(likely_mib):>10}   covers what is likely; `gq probe` measures it")
+    claim, told = _claim(found, likely_mib, cards, quota)
+    click.echo(f"claim        {claim:>10}   {told}")
+    if not found.starts:
+        share, needs = format_mib(found.share_mib), format_mib(found.share_needs_mib)
+        _item(f"vLLM does not start: {run.vllm_share:.0%} of the card is {share}, and it needs {needs}")
     for name, _, said in verdicts:
         click.echo(f"{said} the {name}" if said == FITS else f"{said}: {name}")
     for change in changes:
-        saved, left = format_mib(change.saves_mib), format_mib(change.occupied_mib)
-        _item(f"  - {change.what}: saves {saved} -> {left}, {change.verdict}")
+        saved = f"saves {format_mib(change.saves_mib)} " if change.saves_mib > 0 else ""
+        _item(f"  - {change.what}: {saved}-> {format_mib(change.occupied_mib)}, {change.verdict}")
         _item(f"      costs: {change.costs}")
+    if short and (not changes or changes[-1].verdict != FITS):
+        _item("  no change that is known here makes it fit" if not changes else "  that is all that is known here")
     for sentence in found.assumptions:
         _item(f"assumed: {sentence}")
 
 
-def _print_reading(reading: Reading) -> None:
+def _print_reading(reading: Reading, ignored: list[str]) -> None:
     for sentence in reading.read:
         _item(f"read: {sentence}")
     for sentence in reading.assumed:
         _item(f"assumed: {sentence}")
     for sentence in reading.unread:
         _item(f"not understood: {sentence}")
+    for sentence in ignored:
+        _item(f"read but not used: {sentence}")
+    if reading.passed:
+        _item(f"not looked at: {', '.join(reading.passed)}")
 
 
 def _item(text: str) -> None:
     """One sentence within the screen's width; what follows its first line is indented by two more."""
-    room = screen().width
+    text, room = plain(text), screen().width
     if len(text) <= room:
         click.echo(text)
         return
@@ -95,7 +107,23 @@ def _item(text: str) -> None:
         click.echo(line)
 
 
-def _claim(mib: int) -> str:
+def _claim(found: Estimate, likely_mib: int, cards: tuple[int, ...], quota: int | None) -> tuple[str, str]:
+    """What to write behind --vram, never more than the largest card and the quota grant, and what to know of it."""
+    limit_mib = min((each for each in (max(cards, default=0), quota) if each), default=0)
+    name = f"{'quota' if limit_mib == quota else 'card'} of {format_mib(limit_mib)}"
+    if limit_mib and found.needed_mib > limit_mib:
+        return "none", f"no job can: it needs more than the {name}"
+    if not found.starts:
+        return "none", "vLLM does not start with this share"
+    if limit_mib and likely_mib > limit_mib:
+        return f"--vram {limit_mib}M", f"all of the {name}: may not be enough"
+    told = "covers what is likely; `gq probe` measures it"
+    if limit_mib and -(-likely_mib // 1024) * 1024 > limit_mib:
+        return f"--vram {limit_mib}M", told
+    return _vram(likely_mib), told
+
+
+def _vram(mib: int) -> str:
     return f"--vram {-(-mib // 1024)}G" if mib > 1024 else f"--vram {mib}M"
 
 
@@ -107,6 +135,7 @@ def _as_json(
     run: Run,
     found: Estimate,
     reading: Reading | None,
+    ignored: list[str],
     verdicts: list[tuple[str, int, str]],
     changes: tuple[Change, ...],
 ) -> dict[str, Any]:
@@ -120,6 +149,7 @@ def _as_json(
         "occupied_low_mib": found.occupied_low_mib,
         "occupied_high_mib": found.occupied_high_mib,
         "torch_peak_mib": found.torch_peak_mib,
+        "starts": found.starts,
         "phase": found.phase,
         "components": [
             {"name": each.name, "mib": _mib(each.bytes), "formula": each.formula, "source": each.source}
@@ -139,24 +169,28 @@ def _as_json(
         "read": reading.read if reading else [],
         "assumed": [*(reading.assumed if reading else []), *found.assumptions],
         "not_understood": reading.unread if reading else [],
+        "not_used": ignored,
+        "not_looked_at": reading.passed if reading else [],
     }
 
 
-def print_budget(card_mib: int, context_mib: int | None, as_json: bool) -> None:
+def print_budget(card_mib: int, context: dict[str, Any], as_json: bool) -> None:
     from gpuqueue.estimate.budget import METHODS, TOKENS, budget
 
-    cells = budget(card_mib, context_mib) if context_mib else budget(card_mib)
+    cells = budget(card_mib, context)
     if as_json:
         import json
 
         keys = ("model", "method", "needed_mib", "occupied_mib", "verdict", "longest")
         click.echo(json.dumps([{key: getattr(cell, key) for key in keys} for cell in cells], indent=2))
         return
-    click.echo(f"A card of {format_mib(card_mib)}: bf16, flash attention, gradient checkpointing, LoRA rank")
-    click.echo("16 on all linears; fused: a loss that never writes the logits (Liger, CCE).")
+    _item(
+        f"A card of {format_mib(card_mib)}, and what `gq estimate MODEL --method METHOD` says: gradient checkpointing, "
+        "LoRA rank 16 on all linears, QLoRA in nf4-dq; fused: --loss linear (Liger, CCE), 4-bit: AWQ."
+    )
     click.echo(f"\nGiB that one sequence of {TOKENS} tokens will occupy; ~ tight, - does not fit")
     _print_grid(cells, list(METHODS), _occupied)
-    click.echo("\nthe longest sequence that fits, in tokens")
+    click.echo("\nthe longest sequence that fits (not just tight), in tokens; - not even 256")
     _print_grid(cells, list(METHODS), lambda cell: str(cell.longest or "-"))
 
 

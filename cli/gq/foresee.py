@@ -53,7 +53,7 @@ def _foreseen(found: "Command") -> Foreseen:
     from gq import here
     from gq.estimate import run_of
 
-    run = run_of(found.model, here.measured_context() | found.reading.fields)
+    run = run_of(found.model, here.on_this_node() | found.reading.fields)
     told = estimate(run)
     if not 0 < told.occupied_mib <= MAX_VRAM_MIB:
         return Foreseen(_name(run.shape.name))

@@ -32,11 +32,15 @@ def node() -> Node | None:
     )
 
 
-def measured_context() -> dict[str, Any]:
-    """`context` of this node; empty where no daemon answers or says so, and where nothing was measured."""
+def on_this_node() -> dict[str, Any]:
+    """Of a Run on this node: `context`, and the largest card, of which vLLM takes a share; empty where no daemon
+    answers or says so."""
     found = _ask("/v1/node")
+    if found is None:
+        return {}
     try:
-        return context(_context_mib(found) if found is not None else None)
+        card_mib = max((card.capacity_mib for card in found.cards), default=0)
+        return context(_context_mib(found)) | {"card_mib": card_mib}
     except GpuqueueError:  # a daemon of another release
         return {}
 

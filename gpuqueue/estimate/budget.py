@@ -4,8 +4,9 @@ from typing import NamedTuple
 
 from gpuqueue.estimate.advise import verdict
 from gpuqueue.estimate.catalogue import find
+from gpuqueue.estimate.choose import Fields, choose
 from gpuqueue.estimate.estimate import estimate
-from gpuqueue.estimate.run import CONTEXT_MIB, Run
+from gpuqueue.estimate.run import Run
 
 MODELS = (
     "Qwen2.5-0.5B",
@@ -20,47 +21,40 @@ MODELS = (
 TOKENS = 2048
 STEP = 256
 LONGEST = 131072
-METHODS: dict[str, dict[str, str | bool | int]] = {
-    "full": {"method": "full", "autocast": False},
-    "full 8-bit": {"method": "full", "autocast": False, "optimizer": "adamw_8bit"},
+METHODS: dict[str, Fields] = {
+    "full": {"method": "full"},
+    "full 8-bit": {"method": "full", "optimizer": "adamw_8bit"},
     "LoRA": {"method": "lora"},
     "LoRA fused": {"method": "lora", "loss": "linear"},
-    "QLoRA": {"method": "qlora", "weights": "nf4-dq", "kbit": "trl"},
-    "QLoRA fused": {"method": "qlora", "weights": "nf4-dq", "kbit": "trl", "loss": "linear"},
+    "QLoRA": {"method": "qlora"},
+    "QLoRA fused": {"method": "qlora", "loss": "linear"},
     "serve": {"method": "inference"},
     "serve 4-bit": {"method": "inference", "weights": "awq"},
 }
 
 
 class Cell(NamedTuple):
-    """One model by one method on the card: batch 1 x 2048 tokens, and the longest sequence it holds."""
+    """One model by one method on the card: batch 1 x 2048 tokens, and the longest sequence that fits it."""
 
     model: str
     method: str
     needed_mib: int
     occupied_mib: int
     verdict: str
-    longest: int  # tokens at batch 1 with the usual occupation within the card; 0: not even STEP tokens
+    longest: int  # tokens at batch 1 that fit, by the verdict's rule; 0: not even STEP tokens
 
 
-def budget(card_mib: int, context_mib: int = CONTEXT_MIB) -> list[Cell]:
-    """A cell for each of MODELS and METHODS: bf16, flash attention, checkpointing, rank 16 on all linears."""
+def budget(card_mib: int, context: Fields | None = None) -> list[Cell]:
+    """A cell for each of MODELS and METHODS, all else as `gq estimate` takes it where nothing is said. `context` are
+    the fields of a Run that tell of the CUDA context."""
     cells = []
     for model in MODELS:
         shape = find(model)
         for name, fields in METHODS.items():
-            run = Run(shape, attention="flash", context_mib=context_mib, **fields)  # type: ignore[arg-type]
+            run = choose(shape, (context or {}) | fields)
             found = estimate(_of_length(run, TOKENS))
-            cells.append(
-                Cell(
-                    model,
-                    name,
-                    found.needed_mib,
-                    found.occupied_mib,
-                    verdict(found, card_mib),
-                    _longest(run, card_mib),
-                )
-            )
+            longest = _longest(run, card_mib)
+            cells.append(Cell(model, name, found.needed_mib, found.occupied_mib, verdict(found, card_mib), longest))
     return cells
 
 
@@ -72,7 +66,7 @@ def _longest(run: Run, card_mib: int) -> int:
     """By interpolation: occupation grows almost linearly with the tokens."""
 
     def occupied(steps: int) -> int:
-        return estimate(_of_length(run, steps * STEP)).occupied_mib
+        return estimate(_of_length(run, steps * STEP)).occupied_high_mib
 
     low, high = 1, LONGEST // STEP
     at_low, at_high = occupied(low), occupied(high)

@@ -9,7 +9,7 @@ LITGPT_CHUNK = 128  # lm_head_chunk_size of litgpt's fine-tuning scripts
 
 def loss_bytes(run: Run) -> float:
     """Bytes a token from the last layer's output to the gradient of the logits."""
-    return logit_copies(run) * run.shape.vocab + _hidden(run)
+    return logit_copies(run) * run.shape.vocab + hidden_bytes(run)
 
 
 def logit_copies(run: Run) -> float:
@@ -45,7 +45,7 @@ def logit_copies(run: Run) -> float:
     return max(ahead + 4, back) + capped
 
 
-def _hidden(run: Run) -> float:
+def hidden_bytes(run: Run) -> float:
     """The final norm: its fp32 copy or kept input, and its output, times the hidden width."""
     hidden = run.shape.hidden
     element, stream = element_bytes(run), run.stream_bytes

@@ -28,9 +28,9 @@ class Transients(NamedTuple):
     layer: float = 0.0
     loss: float = 0.0
     logits: float = 0.0  # one fp32 copy, where the loss makes any
-    activations: float = 0.0  # kept from the forward to the backward pass
+    activations: float = 0.0  # stored by checkpointing; without it they are freed piece by piece, and reused
     step: float = 0.0  # gradients and the optimizer's scratch
-    peaks_in_step: bool = False
+    above_step: float = 0.0  # by how much the peak is above that of the optimizer's step
 
 
 class Leftover(NamedTuple):
@@ -46,15 +46,16 @@ def leftover(run: Run, peak: float, parts: Transients) -> Leftover:
     least = LEAST * peak
     if not run.trains:
         return Leftover(-PEAK_ERROR * peak / 2, INFERENCE * peak, 3 * INFERENCE * peak)
-    if parts.peaks_in_step:
-        usual = min(parts.activations + max(parts.layer, parts.loss), parts.step)
-    else:
-        usual = min(parts.layer, parts.loss)
+    between = min(parts.layer, parts.loss)
     if run.steps == 1:
-        usual *= FIRST_STEP
+        between *= FIRST_STEP
     else:
-        usual = LATER_STEPS * usual + NEW_LOGITS.get(run.loss, 0.0) * parts.logits
+        between = LATER_STEPS * between + NEW_LOGITS.get(run.loss, 0.0) * parts.logits
+    in_step = min(parts.activations + max(parts.layer, parts.loss), parts.step)
     if run.expandable_segments:
-        usual *= EXPANDABLE
-    usual = max(usual, least)
-    return Leftover(LOW * usual - PEAK_ERROR * peak, usual, HIGH * usual + PEAK_ERROR * peak)
+        between, in_step = EXPANDABLE * between, EXPANDABLE * in_step
+    between = max(between, least)
+    # what the card shows is the most that is held at any moment, live or cached: at the peak, or in the step below it
+    usual = max(between, in_step - parts.above_step)
+    high = max(HIGH * between, HIGH * in_step - parts.above_step)
+    return Leftover(LOW * usual - PEAK_ERROR * peak, usual, high + PEAK_ERROR * peak)

@@ -10,7 +10,8 @@ from typing import Any
 
 from gpuqueue.estimate.read_python import ARGUMENTS, read_python
 from gpuqueue.estimate.read_training import read_document, read_training
-from gpuqueue.estimate.reading import TRAINER, Reading, take_all
+from gpuqueue.estimate.reading import Reading, take_all
+from gpuqueue.estimate.settings import TRAINER
 
 MODEL_OPTIONS = (
     "model_name_or_path",

@@ -5,22 +5,22 @@ from pathlib import Path
 from typing import Any
 
 from gpuqueue.estimate.reading import (
-    TRAINER,
-    Reader,
+    EVALUATION,
+    ROLLOUT,
+    UNCOUNTED,
     Reading,
     UnreadableConfigError,
     assume_trainer,
     assume_trl,
-    checkpointing,
     deepspeed,
-    dropout,
+    evaluation,
     finish,
+    fsdp,
     method,
-    names,
-    number,
+    rollout,
     take_all,
-    targets,
 )
+from gpuqueue.estimate.settings import TRAINER, Reader, checkpointing, dropout, names, number, targets
 
 TRL_CONFIGS = {
     "SFTConfig": "sft",
@@ -43,6 +43,10 @@ TRAINERS = {"Trainer", *(name.replace("Config", "Trainer") for name in TRL_CONFI
 LOADERS = {"from_pretrained"}
 KBIT_PREPARATION = "prepare_model_for_kbit_training"
 READ = {*ARGUMENTS, *TRAINERS, "LoraConfig", "BitsAndBytesConfig", KBIT_PREPARATION}
+_QUANTISATION = frozenset(("load_in_4bit", "load_in_8bit", "bnb_4bit_use_double_quant", "bnb_4bit_quant_type"))
+_LOADED = _QUANTISATION | {"model"}
+_ELSEWHERE = EVALUATION | ROLLOUT | {"deepspeed", "fsdp", "fsdp_config", "model_init_kwargs"}
+_MATTERS = frozenset(TRAINER) | LORA.keys() | _ELSEWHERE | _QUANTISATION | UNCOUNTED
 UNKNOWN = object()
 
 
@@ -51,8 +55,10 @@ def read_python(text: str, path: Path) -> Reading:
     dataclass defaults; everything else that is no literal is listed as not read."""
     try:
         tree = ast.parse(text, filename=str(path))
-    except SyntaxError as error:
-        raise UnreadableConfigError(f"{path}, line {error.lineno}: not valid Python ({error.msg})") from error
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None) or text.partition("\0")[0].count("\n") + 1  # null bytes have none
+        what = error.msg if isinstance(error, SyntaxError) else error
+        raise UnreadableConfigError(f"{path}, line {line}: not valid Python ({what})") from error
     reading = Reading("python")
     constants = _constants(tree)
     seen: dict[str, dict[str, Any]] = {}
@@ -75,12 +81,18 @@ def _interpret(reading: Reading, seen: dict[str, dict[str, Any]]) -> None:
         if isinstance(named, str) and reading.model is None:
             reading.model = named
             reading.read.append(f"{name}({named!r})")
-    take_all(reading, loaded, TRAINER, "from_pretrained.")
+    take_all(reading, loaded, TRAINER, "from_pretrained.", _LOADED)
+    for name in sorted(TRAINERS & seen.keys()):  # TRL before 0.13 took lengths here
+        take_all(reading, seen[name], TRAINER, f"{name}.", _LOADED)
     for name in sorted(ARGUMENTS & seen.keys()):
-        take_all(reading, seen[name], TRAINER, f"{name}.")
+        take_all(reading, seen[name], TRAINER, f"{name}.", _ELSEWHERE)
         deepspeed(reading, seen[name].get("deepspeed"))
+        fsdp(reading, seen[name].get("fsdp"), seen[name].get("fsdp_config"))
+        evaluation(reading, seen[name])
         if TRL_CONFIGS.get(name, "sft") != "sft":
             reading.take(name, "used", {"trainer": TRL_CONFIGS[name]})
+        if name == "GRPOConfig":
+            rollout(reading, seen[name])
         if "model_init_kwargs" in seen[name] and isinstance(seen[name]["model_init_kwargs"], dict):
             take_all(reading, seen[name]["model_init_kwargs"], TRAINER, "model_init_kwargs.")
     quantisation = seen.get("BitsAndBytesConfig", {}) | {
@@ -91,6 +103,7 @@ def _interpret(reading: Reading, seen: dict[str, dict[str, Any]]) -> None:
     if four and quantisation.get("bnb_4bit_use_double_quant") is True:
         reading.take("bnb_4bit_use_double_quant", True, {"weights": "nf4-dq"})
     take_all(reading, seen.get("LoraConfig", {}), LORA, "LoraConfig.")
+    take_all(reading, seen.get("BitsAndBytesConfig", {}), {}, "BitsAndBytesConfig.", _QUANTISATION)
     if "LoraConfig" in seen:
         reading.assume("LoRA on q_proj and v_proj, PEFT's default for most models", targets=("q_proj", "v_proj"))
     if four or eight:
@@ -135,8 +148,10 @@ def _keywords(call: ast.Call, constants: dict[str, Any], reading: Reading, name:
         if key is None:
             found |= value if isinstance(value, dict) else {}
         elif value is UNKNOWN:
-            if key in TRAINER or key in LORA:
+            if key in _MATTERS:
                 reading.unread.append(f"{name}.{key}: not a literal (line {node.lineno})")
+            elif name not in TRAINERS:  # whose data and model are objects
+                reading.passed.append(f"{name}.{key}")
         elif key in ("pretrained_model_name_or_path", "model_name"):
             found["model"] = value
         else:
@@ -180,5 +195,5 @@ def _value(node: ast.expr, constants: dict[str, Any]) -> Any:
         return UNKNOWN if UNKNOWN in items else items
     try:
         return ast.literal_eval(node)
-    except ValueError:
+    except (ValueError, TypeError):  # no literal, or one like {[]}
         return UNKNOWN

@@ -7,6 +7,7 @@ from typing import Any
 
 TRUE = ("true", "yes", "on")
 FALSE = ("false", "no", "off")
+DEEPEST = 30  # brackets in one another; each level is read again
 NULL = ("", "null", "~")
 
 
@@ -120,18 +121,29 @@ def _value(lines: _Lines, text: str, number: int, indent: int) -> Any:
         return _block_text(lines, number, indent)
     if text[0] in "&*!":
         raise YamlError(number, f"anchors, aliases and tags are not read: {text!r}")
-    while text[0] in "[{" and text.count(text[0]) > text.count({"[": "]", "{": "}"}[text[0]]):
+    if text[0] in "[{":
+        text = _bracket(lines, text, number)
+    return _scalar(text, number)
+
+
+def _bracket(lines: _Lines, text: str, number: int) -> str:
+    """An inline list or mapping on one line, those that it goes on over included."""
+    opening, closing = text[0], {"[": "]", "{": "}"}[text[0]]
+    found, depth = [text], text.count(opening) - text.count(closing)
+    while depth > 0:
         more = lines.peek()
         if more is None:
             raise YamlError(number, "a bracket is not closed")
-        text += " " + more[2]
+        found.append(more[2])
+        depth += more[2].count(opening) - more[2].count(closing)
         lines.at += 1
-    return _scalar(text, number)
+    return " ".join(found)
 
 
 def _block_text(lines: _Lines, number: int, indent: int) -> str:
     kept = []
-    for line in lines.raw[number:]:
+    for at in range(number, len(lines.raw)):
+        line = lines.raw[at]
         if line.strip() and len(line) - len(line.lstrip(" ")) <= indent:
             break
         kept.append(line.strip())
@@ -189,6 +201,8 @@ def _parts(text: str, number: int) -> list[str]:
             quote = char
         elif char in "[{":
             depth += 1
+            if depth > DEEPEST:
+                raise YamlError(number, "brackets are nested too deeply to be a configuration")
         elif char in "]}":
             depth -= 1
         if char == "," and depth == 0 and not quote:

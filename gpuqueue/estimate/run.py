@@ -6,7 +6,8 @@ from gpuqueue.estimate.allocator import BARE_CONTEXT_MIB, KERNELS_MIB
 from gpuqueue.estimate.shapes import ModelShape
 
 METHODS = ("full", "lora", "qlora", "inference", "vllm")
-FORMATS = ("fp32", "bf16", "fp16", "int8", "nf4", "nf4-dq", "gptq4", "gptq8", "awq", "fp8", "gguf")
+PLAIN = ("fp32", "bf16", "fp16")
+FORMATS = (*PLAIN, "int8", "nf4", "nf4-dq", "gptq4", "gptq8", "awq", "fp8", "gguf")
 OPTIMIZERS = (
     "adamw",
     "adamw_fused",
@@ -29,6 +30,12 @@ KBIT = ("none", "peft", "trl")
 CURRENT_TRANSFORMERS = (5, 0)
 CONTEXT_MIB = BARE_CONTEXT_MIB + KERNELS_MIB  # where no node has been measured
 CONTEXT_SOURCES = ("published", "measured", "given")
+LEAST = {  # the smallest number that makes sense
+    1: ("batch", "seq_len", "rank", "ranks", "grad_accumulation", "sequences"),
+    0: ("eval_batch", "eval_rows", "completion_len", "steps_per_generation", "prompt_len", "new_tokens", "context_mib"),
+}
+MOST = 1 << 31
+VLLM_DEFAULT_SHARE = 0.9
 
 
 class Run(NamedTuple):
@@ -75,15 +82,17 @@ class Run(NamedTuple):
     eval_rows: int = 0  # rows whose logits stay on the card when nothing moves them off
     trainer: str = "sft"
     completion_len: int = 0  # GRPO: tokens that are generated for each prompt
-    reference_model: bool = True  # DPO, GRPO with KL: a frozen copy unless the adapter can be switched off
+    steps_per_generation: int = 0  # GRPO: batches that are generated at once; 0: all of an optimizer step
+    vllm_sleeps: bool = False  # GRPO with vLLM on the card: it gives its share back while the model learns
+    reference_model: bool | None = None  # a frozen copy to compare with; None: for DPO and KTO (GRPO: beta above 0)
     precomputed_reference: bool = False
     prompt_len: int = 0  # inference
     new_tokens: int = 0
     sequences: int = 1
     kv_bytes: int = 2
     prefill: bool = True  # False: the prompt goes through in pieces, its working set does not count
-    gpu_memory_utilization: float = 0.0  # vLLM: the share of the card it fills; 0: only what is needed
-    card_mib: int = 0  # the card that a share is taken of
+    gpu_memory_utilization: float = 0.0  # vLLM: its share of the card; 0: its default, and in GRPO no vLLM on the card
+    card_mib: int = 0  # the card that a share is taken of; 0: vLLM is asked for what it needs
     group_size: int = 128  # weights that share a scale in GPTQ and AWQ files; 0: one scale a column
     weight_bytes: int = 0  # exact, from safetensors or GGUF headers
     workspace_mib: int = 9  # cuBLAS workspace a thread: 8.125 MiB, 32 MiB on Hopper and later
@@ -109,9 +118,23 @@ class Run(NamedTuple):
             value = getattr(self, field)
             if value not in allowed:
                 raise ValueError(f"{field} {value!r} is not one of {', '.join(allowed)}")
-        for field in ("batch", "seq_len", "rank", "ranks", "grad_accumulation", "sequences"):
-            if getattr(self, field) < 1:
-                raise ValueError(f"{field} must be at least 1")
+        for least, fields in LEAST.items():
+            for field in fields:
+                if not least <= getattr(self, field) <= MOST:
+                    raise ValueError(f"{field} must be at least {least} and at most {MOST}")
+        if not 0 <= self.gpu_memory_utilization <= 1:
+            raise ValueError("gpu_memory_utilization is a share of the card, above 0 and at most 1")
+        if self.zero not in (0, 1, 2, 3):
+            raise ValueError(f"zero {self.zero!r} is no stage of ZeRO: 0 to 3")
+        self._check_weights()
+
+    def _check_weights(self) -> None:
+        if self.weights == "gguf" and (self.trains or not self.weight_bytes):
+            raise ValueError("weights 'gguf' are those of a .gguf file, which is for inference: name the file")
+        if self.method == "full" and self.weights not in PLAIN:
+            raise ValueError(f"method 'full' cannot train weights in {self.weights}: use qlora, or bf16 weights")
+        if self.method == "qlora" and self.weights in PLAIN:
+            raise ValueError(f"method 'qlora' trains on quantised weights, not on {self.weights}: use nf4, or lora")
 
     @property
     def trains(self) -> bool:
@@ -145,8 +168,20 @@ class Run(NamedTuple):
     @property
     def keeps_reference(self) -> bool:
         """Whether a frozen copy lies beside the trained model; an adapter is switched off instead."""
-        compares = self.trainer in ("dpo", "kto", "grpo")
-        return compares and self.method == "full" and self.reference_model and not self.precomputed_reference
+        compares = self.trainer in ("dpo", "kto") if self.reference_model is None else self.reference_model
+        return compares and self.method == "full" and not self.precomputed_reference
+
+    @property
+    def rollout_tokens(self) -> int:
+        """GRPO: tokens whose cache is alive while completions are written, those of several batches at once."""
+        return self.batch * (self.steps_per_generation or self.grad_accumulation) * (self.seq_len + self.completion_len)
+
+    @property
+    def vllm_share(self) -> float:
+        """The share of the card that vLLM fills in this process, serving or beside GRPO; 0: there is no vLLM."""
+        if self.method == "vllm":
+            return self.gpu_memory_utilization or VLLM_DEFAULT_SHARE
+        return self.gpu_memory_utilization if self.trainer == "grpo" and self.trains else 0.0
 
     @property
     def bitsandbytes(self) -> bool:

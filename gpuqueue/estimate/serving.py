@@ -6,7 +6,6 @@ from gpuqueue.estimate.allocator import MIB
 from gpuqueue.estimate.run import Run
 
 LEGACY_CACHE = ((4, 36), (4, 42))  # generation passed the cache on as tuples
-VLLM_DEFAULT_SHARE = 0.9
 VLLM_ACTIVATION_TOKENS = 8192  # max_num_batched_tokens of vLLM's chunked prefill
 VLLM_GRAPHS_MIB = 600  # CUDA graphs for its default batch sizes; vLLM logs what it took
 
@@ -85,8 +84,7 @@ def _position_tables(run: Run) -> float:
 
 def vllm_reserved(run: Run) -> int:
     """Bytes that vLLM fills whatever the model needs: its share of the card; 0 where no card was given."""
-    share = run.gpu_memory_utilization or VLLM_DEFAULT_SHARE
-    return int(run.card_mib * share) * MIB
+    return int(run.card_mib * run.vllm_share) * MIB
 
 
 def vllm_working_set(run: Run) -> float:

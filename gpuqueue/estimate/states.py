@@ -74,8 +74,22 @@ def expand_targets(targets: tuple[str, ...]) -> set[str] | None:
     return wanted
 
 
+def absent_targets(run: Run) -> tuple[str, ...]:
+    """Target modules that this model has none of; PEFT passes over them as long as it finds any."""
+    own = {name for name, _, _, _ in run.shape.linears()} | {*HEADS, *EMBEDDINGS}
+    meant = ((target, expand_targets((target,))) for target in run.targets)
+    return tuple(target for target, names in meant if names is not None and not names & own)
+
+
+def check_targets(run: Run) -> None:
+    """Raises ValueError where an adapter would find nothing to adapt."""
+    if run.method != "full" and run.adapter == "lora" and len(absent_targets(run)) == len(run.targets):
+        own = dict.fromkeys(name for name, _, _, _ in run.shape.linears())
+        raise ValueError(f"targets {', '.join(run.targets) or 'none'}: {run.shape.name} has {', '.join(own)}")
+
+
 def adapter_params(run: Run) -> int:
-    """Trained parameters of the LoRA pairs, the head's included where it is a target."""
+    """Trained parameters of the LoRA pairs, those of head and embeddings included where they are targets."""
     shape = run.shape
     if run.adapter != "lora":
         return _llama_adapter_params(run)
@@ -84,9 +98,8 @@ def adapter_params(run: Run) -> int:
     for name, inputs, outputs, count in shape.linears():
         if wanted is None or name in wanted:
             total += run.rank * (inputs + outputs) * count
-    if any(target in HEADS for target in run.targets):
-        total += run.rank * (shape.hidden + shape.vocab)
-    return total
+    tables = sum(1 for target in run.targets if target in (*HEADS, *EMBEDDINGS))
+    return total + tables * run.rank * (shape.hidden + shape.vocab)
 
 
 def _llama_adapter_params(run: Run) -> int:
@@ -112,6 +125,7 @@ def state_bytes(run: Run) -> StateBytes:
     """StateBytes of this run on one card, ZeRO or FSDP shards taken into account."""
     if run.method == "full":
         return _full(run)
+    check_targets(run)
     pairs, copies = adapter_params(run), saved_module_params(run)
     copy_bytes = 2 if run.weights != "fp32" else 4
     weights = run.adapter_bytes * pairs + copy_bytes * copies

@@ -4,8 +4,8 @@ import re
 from dataclasses import dataclass, field
 
 from gpuqueue.estimate.catalogue import UnknownModelError, find
-from gpuqueue.estimate.reading import optimizer
 from gpuqueue.estimate.run import Run
+from gpuqueue.estimate.settings import optimizer
 
 Fields = dict[str, object]
 

@@ -100,6 +100,7 @@ after: done
         ("a: [1, 2\n", 1, "not closed"),
         ('a: "open\n', 1, "not closed"),
         ("a: 1\na: 2\n", 2, "second time"),
+        ("a:\n  - " + "[" * 40 + "]" * 40, 2, "nested too deeply"),
     ],
 )
 def test_what_is_not_understood_is_refused_with_its_line(text: str, line: int, says: str) -> None:
