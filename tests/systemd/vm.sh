@@ -14,7 +14,7 @@ mkdir -p "$work/wheels"
 if [ ! -e "$work/root/made" ]; then
   rm -rf "$work/root"
   debootstrap --variant=minbase --include=systemd,systemd-sysv,dbus,libpam-systemd,procps,sudo,python3,python3-venv,linux-image-cloud-amd64 \
-    bookworm "$work/root" "${MIRROR:-http://deb.debian.org/debian}" >"$work/debootstrap.log"
+    bookworm "$work/root" ${MIRROR:+"$MIRROR"} >"$work/debootstrap.log"
   touch "$work/root/made"
 fi
 "${PYTHON:-python3}" -m pip download -qq --dest "$work/wheels" --python-version 3.11 --only-binary :all: \
