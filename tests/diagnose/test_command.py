@@ -18,7 +18,7 @@ def run(*arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[byte
         [sys.executable, "-m", "gq", "diagnose", *arguments],
         input=given,
         capture_output=True,
-        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'cli'}"},
+        env={**os.environ, "COLUMNS": "80", "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'cli'}"},
         cwd=LOGS,
         check=False,
         timeout=60,
@@ -30,7 +30,9 @@ def test_a_log_gets_cause_evidence_advice_and_retry() -> None:
     assert done.returncode == 0
     lines = done.stdout.decode().splitlines()
     assert lines[0] == "cause     neighbour (confidence high, during training)"
-    assert [line.split()[0] for line in lines] == ["cause", "evidence", "pids", "advice", "retry"]
+    labels = [line.split()[0] for line in lines if not line.startswith(" ")]
+    assert labels == ["cause", "evidence", "pids", "advice", "retry"]
+    assert max(map(len, lines)) <= 80
 
 
 def test_json_has_the_documented_fields() -> None:
