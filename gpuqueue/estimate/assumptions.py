@@ -19,7 +19,7 @@ KBIT = {
 
 def of(run: Run) -> tuple[str, ...]:
     """The sentences that belong to this run, most weighty first."""
-    return (*(_training(run) if run.trains else _serving(run)), _context(run))
+    return (*run.shape.remarks, *(_training(run) if run.trains else _serving(run)), _context(run))
 
 
 def _training(run: Run) -> list[str]:

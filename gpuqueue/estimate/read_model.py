@@ -1,13 +1,83 @@
 """Reads a model's shape from a local directory: config.json, and exact sizes from safetensors headers."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from gpuqueue.estimate.shapes import ModelShape
 
 HEADER_LIMIT = 100 << 20  # the safetensors format's own limit
+MOST = 2**31 - 1
 PLAIN_MLP = ("gelu", "relu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "relu2")
+PLAIN_TYPES = (
+    "bloom",
+    "codegen",
+    "falcon",
+    "gpt2",
+    "gpt_bigcode",
+    "gpt_neo",
+    "gpt_neox",
+    "gptj",
+    "mpt",
+    "opt",
+    "phi",
+    "starcoder2",
+)
+TIED_TYPES = ("bloom", "falcon", "gemma", "gpt2", "gpt_bigcode", "gpt_neo", "mpt", "opt", "starcoder2")
+# Their layers are those that this package counts; of another type it is said that it was counted like them.
+DECODERS = (
+    *PLAIN_TYPES,
+    *("cohere", "cohere2", "deepseek_v2", "deepseek_v3", "gemma", "gemma2", "gemma3", "gemma3_text", "glm", "glm4"),
+    *("granite", "internlm2", "llama", "minicpm", "ministral", "mistral", "mixtral", "olmo", "olmo2", "phi3", "qwen2"),
+    *(
+        "qwen2_moe",
+        "qwen2_5_vl",
+        "qwen2_5_vl_text",
+        "qwen2_vl",
+        "qwen2_vl_text",
+        "qwen3",
+        "qwen3_moe",
+        "smollm3",
+        "stablelm",
+    ),
+)
+OTHER_KINDS = {
+    "an encoder": (
+        "albert",
+        "bert",
+        "deberta",
+        "deberta-v2",
+        "distilbert",
+        "electra",
+        "modernbert",
+        "roberta",
+        "xlm-roberta",
+    ),
+    "an encoder and a decoder": (
+        "bart",
+        "longt5",
+        "m2m_100",
+        "marian",
+        "mbart",
+        "mt5",
+        "pegasus",
+        "t5",
+        "umt5",
+        "whisper",
+    ),
+    "a state space model": (
+        "bamba",
+        "falcon_h1",
+        "falcon_mamba",
+        "jamba",
+        "mamba",
+        "mamba2",
+        "rwkv",
+        "zamba",
+        "zamba2",
+    ),
+}
 PARALLEL = ("falcon", "phi", "gptj", "cohere", "cohere2")
 GATED_TYPES = ("gemma", "gemma2", "gemma3", "gemma3_text")
 FORMATS = {
@@ -28,7 +98,8 @@ def read_directory(path: Path) -> tuple[ModelShape, dict[str, Any]]:
     weights (the stored format), weight_bytes and group_size."""
     config_path = path / "config.json"
     config = _load_json(config_path)
-    config = {**config, **config.get("text_config", {})}  # a vision model's language part
+    if isinstance(language := config.get("text_config"), dict):  # of a vision model
+        config |= language
     shape = _shape(config, config_path)
     fields = _stored_format(config)
     headers = sorted(path.glob("*.safetensors"))
@@ -65,7 +136,7 @@ def read_safetensors(path: Path) -> tuple[int, int]:
         raise UnreadableModelError(f"{path} cannot be read: {error.strerror}") from error
     except UnreadableModelError:
         raise
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UnreadableModelError(f"{path}: its safetensors header is cut off or damaged") from error
     params, size = 0, 0
     for name, tensor in header.items():
@@ -81,10 +152,10 @@ def read_safetensors(path: Path) -> tuple[int, int]:
 
 def _load_json(path: Path) -> dict[str, Any]:
     try:
-        loaded = json.loads(path.read_text(encoding="utf-8"))
+        loaded = json.loads(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise UnreadableModelError(f"{path} is missing: give a directory that holds a model's config.json") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UnreadableModelError(f"{path} cannot be read: {error}") from error
     if not isinstance(loaded, dict):
         raise UnreadableModelError(f"{path} holds no mapping")
@@ -94,13 +165,20 @@ def _load_json(path: Path) -> dict[str, Any]:
 def _shape(config: dict[str, Any], path: Path) -> ModelShape:
     def number(*keys: str, default: int | None = None) -> int:
         for key in keys:
-            if isinstance(config.get(key), int):
-                return int(config[key])
+            if isinstance(value := config.get(key), int):
+                if not (default is None) <= value <= MOST:
+                    raise UnreadableModelError(f"{path}: {key} = {value} is no size that a model has")
+                return int(value)
         if default is None:
             raise UnreadableModelError(f"{path} does not say {keys[0]}: is it the config of a decoder model?")
         return default
 
     kind = str(config.get("model_type", ""))
+    for what, kinds in OTHER_KINDS.items():
+        if kind in kinds:
+            raise UnreadableModelError(
+                f"{path}: model_type {kind} is {what}, and only decoders are counted: `gq probe` measures it"
+            )
     hidden = number("hidden_size", "n_embd", "d_model")
     heads = number("num_attention_heads", "n_head")
     layers = number("num_hidden_layers", "n_layer", "num_layers")
@@ -123,9 +201,7 @@ def _shape(config: dict[str, Any], path: Path) -> ModelShape:
         head_dim=head_dim,
         ffn=expert_ffn,
         vocab=number("vocab_size"),
-        tied=bool(
-            config.get("tie_word_embeddings", kind.startswith(("gpt2", "gpt_bigcode", "gemma", "falcon", "opt")))
-        ),
+        tied=bool(config.get("tie_word_embeddings", kind.startswith(TIED_TYPES))),
         gated_mlp=_is_gated(config, kind),
         qkv_bias=bool(config.get("attention_bias", kind.startswith("qwen2"))),
         qk_norm=kind.startswith(("qwen3", "gemma3")),
@@ -136,7 +212,7 @@ def _shape(config: dict[str, Any], path: Path) -> ModelShape:
         shared_ffn=number(
             "shared_expert_intermediate_size", default=expert_ffn * number("n_shared_experts", default=0)
         ),
-        dense_layers=number("first_k_dense_replace", default=0) if experts else 0,
+        dense_layers=min(layers, number("first_k_dense_replace", default=0)) if experts else 0,
         dense_ffn=ffn if experts else 0,
         kv_lora_rank=mla,
         rope_dim=rope,
@@ -148,12 +224,23 @@ def _shape(config: dict[str, Any], path: Path) -> ModelShape:
         parallel=kind in PARALLEL or bool(config.get("use_parallel_residual")),
         bigcode=kind == "gpt_bigcode",
         max_positions=number("max_position_embeddings", "n_positions", default=32768),
+        remarks=tuple(_remarks(config, kind)),
     )
+
+
+def _remarks(config: dict[str, Any], kind: str) -> Iterator[str]:
+    if kind not in DECODERS:
+        named = f"model_type {kind} is" if kind else "config.json has no model_type that is"
+        yield f"{named} not known here: counted as a decoder like Llama, which may be far off; `gq probe` measures it"
+    if "ForSequenceClassification" in str(config.get("architectures")):
+        yield "counted with the head of a language model, which one for classification has not: it takes less"
+    if "vision_config" in config:
+        yield "only the language model is counted, with what its files hold: activations of the images come on top"
 
 
 def _is_gated(config: dict[str, Any], kind: str) -> bool:
     act = str(config.get("hidden_act") or config.get("activation_function") or "silu")
-    return act not in PLAIN_MLP or kind in GATED_TYPES
+    return kind in GATED_TYPES or (kind not in PLAIN_TYPES and act not in PLAIN_MLP)
 
 
 def _sliding_layers(config: dict[str, Any], kind: str, layers: int) -> int:
@@ -163,7 +250,8 @@ def _sliding_layers(config: dict[str, Any], kind: str, layers: int) -> int:
     if kind == "gemma2":
         return layers // 2
     if kind.startswith("gemma3"):
-        return layers - layers // int(config.get("sliding_window_pattern", 6))
+        pattern = config.get("sliding_window_pattern")
+        return layers - layers // (pattern if isinstance(pattern, int) and pattern > 0 else 6)
     return layers
 
 
@@ -173,15 +261,13 @@ def _stored_format(config: dict[str, Any]) -> dict[str, Any]:
         dtype = str(config.get("torch_dtype") or config.get("dtype") or "bfloat16").removeprefix("torch.")
         return {"weights": DTYPES.get(dtype, "bf16")}
     method = str(quantisation.get("quant_method", ""))
-    bits = (
-        4 if quantisation.get("load_in_4bit") else int(quantisation.get("bits", 8 if method == "bitsandbytes" else 0))
-    )
-    stored = FORMATS.get(method, {}).get(bits)
+    bits = 4 if quantisation.get("load_in_4bit") else quantisation.get("bits", 8 if method == "bitsandbytes" else 0)
+    stored = FORMATS.get(method, {}).get(bits) if isinstance(bits, int) else None
     if stored is None:
         raise UnreadableModelError(
             f"quantization_config: {method or 'a method without a name'} at {bits} bits is not known"
         )
     if stored == "nf4" and quantisation.get("bnb_4bit_use_double_quant"):
         stored = "nf4-dq"
-    group = int(quantisation.get("group_size", 128))
-    return {"weights": stored, "group_size": max(0, group)}
+    group = quantisation.get("group_size", 128)
+    return {"weights": stored, "group_size": min(MOST, max(0, group)) if isinstance(group, int) else 128}

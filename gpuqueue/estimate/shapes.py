@@ -38,6 +38,7 @@ class ModelShape(NamedTuple):
     bigcode: bool = False  # GPTBigCode: keeps its cache in training, shifts the logits itself
     max_positions: int = 32768
     exact_params: int = 0  # from the model card or the safetensors headers; 0: count the shape
+    remarks: tuple[str, ...] = ()  # what its config left open, in sentences for the person who reads the estimate
 
     @property
     def q_width(self) -> int:

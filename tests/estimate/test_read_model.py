@@ -4,13 +4,18 @@ import json
 import struct
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from gpuqueue.estimate.catalogue import find
+from gpuqueue.estimate.estimate import estimate
 from gpuqueue.estimate.read_gguf import read_gguf
 from gpuqueue.estimate.read_model import UnreadableModelError, read_directory, read_safetensors
+from gpuqueue.estimate.run import Run
 
 LLAMA = {
     "model_type": "llama",
@@ -163,6 +168,55 @@ def test_what_is_no_model_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "x.safetensors").write_bytes(b"\x10\0\0\0\0\0\0\0{")
     with pytest.raises(UnreadableModelError, match="cut off or damaged"):
         read_safetensors(tmp_path / "x.safetensors")
+
+
+@pytest.mark.parametrize("kind, what", [("bert", "an encoder"), ("t5", "an encoder and a decoder"), ("mamba", "state")])
+def test_what_is_no_decoder_is_refused_with_the_way_out(tmp_path: Path, kind: str, what: str) -> None:
+    with pytest.raises(UnreadableModelError, match=f"model_type {kind} is .*{what}.*gq probe"):
+        read_directory(model(tmp_path, LLAMA | {"model_type": kind}))
+
+
+def test_what_the_reader_does_not_know_of_a_model_is_said(tmp_path: Path) -> None:
+    def remarks(**changes: Any) -> tuple[str, ...]:
+        return read_directory(model(tmp_path, LLAMA | changes))[0].remarks
+
+    assert remarks() == ()
+    (unknown,) = remarks(model_type="brandnew")
+    assert unknown.startswith("model_type brandnew is not known here: counted as a decoder like Llama")
+    (head,) = remarks(architectures=["LlamaForSequenceClassification"])
+    assert "classification" in head
+    (vision,) = remarks(vision_config={})
+    assert "activations of the images" in vision
+
+
+def test_falcon_and_bloom_have_two_matrices_in_their_mlp_and_one_embedding(tmp_path: Path) -> None:
+    """Their configs name neither the activation nor the tie (configuration_falcon.py, configuration_bloom.py)."""
+    plain = {key: value for key, value in LLAMA.items() if key not in ("hidden_act", "tie_word_embeddings")}
+    for kind in ("falcon", "bloom"):
+        shape, _ = read_directory(model(tmp_path, plain | {"model_type": kind}))
+        assert (shape.gated_mlp, shape.tied) == (False, True)
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+KEYS = sorted({*LLAMA, *GEMMA_3["text_config"], *MIXTRAL, *SANTACODER, *DEEPSEEK})
+KEYS += ["text_config", "vision_config", "architectures", "quantization_config", "layer_types", "_name_or_path"]
+
+
+@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.sampled_from([LLAMA, GEMMA_3, MIXTRAL, SANTACODER, DEEPSEEK]), st.dictionaries(st.sampled_from(KEYS), ANYTHING)
+)
+def test_any_config_gives_a_shape_or_one_clear_error(config: dict[str, Any], changes: dict[str, Any]) -> None:
+    with TemporaryDirectory() as directory:
+        try:
+            shape, fields = read_directory(model(Path(directory), config | changes))
+        except UnreadableModelError:
+            return
+    assert estimate(Run(shape=shape, method="inference", **fields)).needed_mib > 0
 
 
 @dataclass
