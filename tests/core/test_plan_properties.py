@@ -18,7 +18,7 @@ from gpuqueue.core.writers import place
 from gpuqueue.wire.states import WAITING_STATES, JobClass
 from tests.core.worlds import policies, snapshots
 
-some = settings(max_examples=100, deadline=None)
+some = settings(max_examples=100)
 
 
 def on(card: Card, after: Snapshot) -> list[Lease]:

@@ -82,7 +82,7 @@ def test_waiting_jobs_are_not_supervised() -> None:
     assert supervise(snapshot(jobs=[job(1), job(2, state=JobState.BACKOFF)]), Policy()) == ()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(snapshots())
 def test_supervision_of_any_node(world: Snapshot) -> None:
     """Only running jobs that nobody stops; at most one stop and one charge each; whole sentences; and who is

@@ -31,7 +31,7 @@ evidences = st.builds(
 
 
 @given(evidences)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_every_evidence_gets_one_answer(evidence: Evidence) -> None:
     finding = diagnose(evidence)
     assert finding == diagnose(evidence)
@@ -39,7 +39,7 @@ def test_every_evidence_gets_one_answer(evidence: Evidence) -> None:
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=("Lu", "Ll", "Cs"))))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_text_that_says_nothing_gets_none_with_low_confidence(text: str) -> None:
     finding = diagnose(Evidence(text))
     assert (finding.cause, finding.confidence) == (Cause.none, Confidence.low)

@@ -88,6 +88,9 @@ def _end_everything_of(uid: int) -> None:
         for process in left:
             with suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGKILL)
+            if process.parent == os.getpid():  # a backend made here is a subreaper: orphans of a dead daemon come to it
+                with suppress(ChildProcessError):
+                    os.waitpid(process.pid, os.WNOHANG)
         time.sleep(0.05)
 
 

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuqueue.estimate.catalogue import find
@@ -206,7 +206,7 @@ KEYS = sorted({*LLAMA, *GEMMA_3["text_config"], *MIXTRAL, *SANTACODER, *DEEPSEEK
 KEYS += ["text_config", "vision_config", "architectures", "quantization_config", "layer_types", "_name_or_path"]
 
 
-@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300)
 @given(
     st.sampled_from([LLAMA, GEMMA_3, MIXTRAL, SANTACODER, DEEPSEEK]), st.dictionaries(st.sampled_from(KEYS), ANYTHING)
 )
