@@ -37,7 +37,7 @@ def _choice(*names: str) -> click.Choice[str]:
 @click.option("--method", type=_choice("full", "lora", "qlora", "inference", "vllm"))
 @click.option(
     "--weights",
-    type=_choice("fp32", "bf16", "fp16", "int8", "nf4", "nf4-dq", "gptq4", "gptq8", "awq", "fp8"),
+    type=_choice("fp32", "bf16", "fp16", "int8", "nf4", "nf4-dq", "gptq4", "gptq8", "awq", "fp8", "mxfp4"),
     help="How the base model is stored.",
 )
 @click.option("--compute", type=_choice("fp32", "bf16", "fp16"), help="What is computed in.")
@@ -202,21 +202,21 @@ def run_of(model: str, chosen: dict[str, Any], cards: tuple[int, ...] = ()) -> R
     there is no such model."""
     from gpuqueue.estimate.choose import choose
 
-    shape, stored = _shape(model)
+    shape, stored = _shape(model, settled="weights" in chosen)
     if cards and chosen.get("card_mib") is None:
         chosen = chosen | {"card_mib": max(cards)}
     return choose(shape, chosen, stored)
 
 
-def _shape(name: str) -> tuple[ModelShape, dict[str, Any]]:
+def _shape(name: str, settled: bool) -> tuple[ModelShape, dict[str, Any]]:
     # os.path, since importing pathlib takes a third of an interpreter's start
     if os.path.isdir(name) or name.endswith(".gguf"):  # noqa: PTH112
         from pathlib import Path
 
         return _local_shape(Path(name))
-    from gpuqueue.estimate.catalogue import find
+    from gpuqueue.estimate.catalogue import find_stored
 
-    return find(name), {}
+    return find_stored(name, settled)
 
 
 def _local_shape(path: Path) -> tuple[ModelShape, dict[str, Any]]:

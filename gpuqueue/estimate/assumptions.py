@@ -2,6 +2,7 @@
 
 from gpuqueue.estimate.run import VLLM_DEFAULT_SHARE, Run
 from gpuqueue.estimate.states import EMBEDDINGS, HEADS, absent_targets
+from gpuqueue.estimate.weights import experts_stay_plain
 
 TRAINERS = {
     "dpo": "DPO puts chosen and rejected through together: twice the batch (TRL: concatenated_forward)",
@@ -19,7 +20,30 @@ KBIT = {
 
 def of(run: Run) -> tuple[str, ...]:
     """The sentences that belong to this run, most weighty first."""
-    return (*run.shape.remarks, *(_training(run) if run.trains else _serving(run)), _context(run))
+    return (
+        *run.shape.remarks,
+        *(_training(run) if run.trains else _serving(run)),
+        *_head(run),
+        *_loaded(run),
+        _context(run),
+    )
+
+
+def _head(run: Run) -> list[str]:
+    if labels := run.shape.labels:
+        return [f"a head of {_some(labels, 'output')} (sequence classification): no logits of the vocabulary"]
+    return []
+
+
+def _loaded(run: Run) -> list[str]:
+    if experts_stay_plain(run) and not run.weight_bytes:
+        return ["experts stay in 16 bit: bitsandbytes quantises linear layers, which they are not since Transformers 5"]
+    if run.weights == "mxfp4" and run.method != "vllm":
+        return ["experts stay packed: without its mxfp4 kernels Transformers unpacks them to bf16, four times as much"]
+    if run.weights_source == "given" or run.weights not in ("bf16", "fp16") or run.method == "vllm":
+        return []
+    why = "as they are stored" if run.weights_source == "stored" else "since nothing says how they are stored"
+    return [f"weights in {run.weights}, {why}: Transformers 5 loads them so, 4 in fp32 unless dtype is set"]
 
 
 def _training(run: Run) -> list[str]:
@@ -38,12 +62,14 @@ def _training(run: Run) -> list[str]:
         found.append(f"modules_to_save {', '.join(unknown)}: not counted, only embeddings and head are")
     if run.optimizer.startswith("paged"):
         found.append("paged optimizer states are counted as if they stay on the card; under pressure they move off")
-    if run.loss == "eager":
+    if run.value_head:
+        found.append("LLaMA-Factory keeps the language model's head beside the reward's: its logits are computed too")
+    if run.loss == "eager" and not run.shape.labels and not run.value_head:
         found.append("cross entropy over whole logits; a fused loss takes far less, where the trainer has one")
     if run.zero and run.ranks == 1:
         found.append("nothing is sharded: one card only, unless --ranks says otherwise")
     if run.ranks > 1 and not run.zero:
-        found.append(f"each of {run.ranks} cards holds the whole model (data parallel)")
+        found.append(f"each of {run.ranks} cards holds the whole model, and DDP's buckets the gradients a second time")
     if run.shape.experts:
         found.append("all experts' weights are on the card; their tokens are spread evenly")
     if run.eval_keeps_logits:

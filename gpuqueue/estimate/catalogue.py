@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from gpuqueue.estimate.models import TABLE
 from gpuqueue.estimate.shapes import ModelShape
+from gpuqueue.estimate.stored import Fields, by_name
 
 # Models that are another one's shape with other weights.
 SAME_SHAPE = {
@@ -50,7 +51,8 @@ NOISE = frozenset(
             "math",
             "meta",
         ),
-        *("gptq", "awq", "fp8", "bf16", "int4", "int8", "bnb", "4bit", "unsloth", "gguf", "4k", "8k", "128k"),
+        *("gptq", "awq", "fp8", "mxfp4", "bf16", "fp16", "int4", "int8", "bnb", "4bit", "8bit", "unsloth", "gguf"),
+        *("4k", "8k", "128k", "dynamic", "block", "nvfp4", "exl2", "mlx", "quantized", "w4a16", "w8a8"),
         *("dpo", "sft", "alpha", "beta", "preview", "2407", "2410", "2501", "2503", "2506", "2507"),
     }
 )
@@ -77,6 +79,16 @@ def find(name: str) -> ModelShape:
     names = {key: row[0] for key, row in table.items()}
     near = difflib.get_close_matches(name.rsplit("/", 1)[-1].lower(), names, n=3, cutoff=0.5)
     raise UnknownModelError(name, [names[key] for key in near])
+
+
+def find_stored(name: str, settled: bool = False) -> tuple[ModelShape, Fields]:
+    """The shape of the model called `name`, and Run fields of the format in which it is stored as far as that is no
+    plain one, unless that is `settled` already. Raises UnknownModelError, UnknownFormatError."""
+    shape = find(name)
+    if settled:
+        return shape, {}
+    fields, told = by_name(name, shape.name)
+    return shape._replace(remarks=(*shape.remarks, *told)), fields
 
 
 def names() -> list[str]:
@@ -118,6 +130,7 @@ EXTRAS: dict[str, Callable[[str], dict[str, int | bool]]] = {
     "plain_mlp": lambda _: {"gated_mlp": False},
     "layer_norm": lambda _: {"layer_norm": True},
     "qkv_bias": lambda _: {"qkv_bias": True},
+    "biases": lambda _: {"qkv_bias": True, "linear_bias": True},
     "qk_norm": lambda _: {"qk_norm": True},
     "parallel": lambda _: {"parallel": True},
     "bigcode": lambda _: {"bigcode": True},

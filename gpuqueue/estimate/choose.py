@@ -12,6 +12,7 @@ Fields = dict[str, Any]
 QLORA_WEIGHTS = "nf4-dq"  # the QLoRA paper's format
 QLORA_PREPARED_BY = "trl"
 TOKENS = 2048  # of a prompt, where no length was chosen; a training row has as many (Run.seq_len)
+UNPACKED = "weights unpacked from mxfp4 to bf16, since packed ones are not trained (Mxfp4Config: dequantize)"
 COMPLETION = 256  # GRPO's completions, TRL's default
 
 _OF_TRAINING = (
@@ -36,6 +37,10 @@ def choose(shape: ModelShape, chosen: Fields, stored: Fields | None = None) -> R
     """The Run of what was chosen, over what the model's own files say (`stored`)."""
     stored = stored or {}
     fields = stored | chosen
+    trains = fields.get("method", "lora") not in ("inference", "vllm")
+    unpacked = trains and stored.get("weights") == "mxfp4" and "weights" not in chosen
+    if unpacked:
+        fields["weights"] = "bf16"
     if fields.get("method") == "qlora" and "weights" not in chosen and fields.get("weights", "bf16") in PLAIN:
         fields["weights"] = QLORA_WEIGHTS
     if fields.get("method", "lora") == "lora" and fields.get("weights", "bf16") not in (*PLAIN, "gguf"):
@@ -46,7 +51,15 @@ def choose(shape: ModelShape, chosen: Fields, stored: Fields | None = None) -> R
         fields.pop("weight_bytes", None)
     if fields.get("trainer") == "grpo":
         fields.setdefault("completion_len", COMPLETION)
-    run = Run(shape, **fields)
+    labels = fields.pop("labels", shape.labels)
+    if fields.get("trainer") == "reward" and trains and not fields.get("value_head"):
+        labels = labels or 1  # TRL loads it as AutoModelForSequenceClassification
+    if labels and labels != shape.labels:
+        shape = shape.as_classifier(labels)
+    if unpacked and fields["weights"] == "bf16":
+        shape = shape._replace(remarks=(*shape.remarks, UNPACKED))
+    source = "given" if "weights" in chosen or unpacked else "stored" if "weights" in stored else "assumed"
+    run = Run(shape, weights_source=source, **fields)
     if run.weights in PLAIN and not (run.trains and run.autocast):
         run = run._replace(compute=chosen.get("compute", run.weights))
     if not run.trains:

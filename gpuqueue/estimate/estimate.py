@@ -26,9 +26,10 @@ ROLLOUT = "generation of completions"
 NEEDED_MARGIN = 0.02  # of the peak: its usual error, so that `needed` is a lower bound
 
 GRADIENTS, ACTIVATIONS, LOGITS, SCRATCH = "gradients", "activations", "logits and loss", "optimizer scratch"
-CACHE, LOAD, CASTS, SHARE = "KV cache", "load copy", "autocast copies", "vLLM's share"
+BUCKETS, CACHE, LOAD, CASTS, SHARE = "gradient buckets", "KV cache", "load copy", "autocast copies", "vLLM's share"
 RULES = {  # of the components that belong to a moment: what they are by, and whose rule that is
     GRADIENTS: "as wide as what is trained: torch.autograd",
+    BUCKETS: "torch DDP: a second copy, unless gradient_as_bucket_view",
     ACTIVATIONS: "counted tensors, docs/estimate.md",
     LOGITS: "counted tensors, docs/estimate.md",
     SCRATCH: "torch.optim: temporary lists of one step",
@@ -102,7 +103,8 @@ def estimate(run: Run) -> Estimate:
     components = _components(run, weights, states, peak)
     torch_peak = sum(component.bytes for component in components)
     context = run.context_mib * MIB
-    needed_mib = _mib((1 - NEEDED_MARGIN) * torch_peak + context)
+    doubt = run.shape.doubt * torch_peak
+    needed_mib = _mib((1 - NEEDED_MARGIN) * torch_peak - doubt + context)
     share_mib = vllm_reserved(run) // MIB
     share_needs_mib = needed_mib if run.method == "vllm" else _mib((1 - NEEDED_MARGIN) * engine.needs)
     fixed = peak.parts.get(SHARE, NOTHING).bytes
@@ -110,7 +112,8 @@ def estimate(run: Run) -> Estimate:
     cached = leftover(
         run, torch_peak - int(fixed), _transients(run, states, above_step) if run.trains else Transients()
     )
-    occupied = [torch_peak + context + int(extra) for extra in (cached.low, cached.usual, cached.high)]
+    extras = (cached.low - doubt, cached.usual, cached.high + doubt)
+    occupied = [torch_peak + context + int(extra) for extra in extras]
     left_over = ("allocator slack", "blocks that the peak cannot reuse", SLACK)
     if run.method == "vllm" and share_needs_mib <= share_mib:
         occupied = [share_mib * MIB, share_mib * MIB, (share_mib + VLLM_GRAPHS_MIB) * MIB]  # graphs come on top
@@ -145,7 +148,7 @@ def _transients(run: Run, states: StateBytes, above_step: float) -> Transients:
     return Transients(
         layer=tokens * (layer.saved + layer.work if run.checkpointing else layer.work),
         loss=run.loss_tokens * loss_bytes(run),
-        logits=4.0 * run.loss_tokens * run.shape.vocab if written else 0.0,
+        logits=4.0 * run.loss_tokens * run.shape.head_outputs if written else 0.0,
         activations=tokens * _kept(run) if run.checkpointing else 0.0,
         step=states.gradients + states.scratch,
         above_step=above_step,
@@ -172,7 +175,7 @@ def _training_phases(run: Run, states: StateBytes, engine: "_Engine") -> list[_P
     head = _Part(states.head_gradient, f"{states.head_gradient:,.0f} B: the head's")
     forward, backward = _autocast_copies(run)
     scratch = _of_trained(states, states.scratch)
-    per_token = f"{logit_copies(run):g} B * {run.shape.vocab:,} + {loss_hidden(run):,.0f} B"
+    per_token = f"{logit_copies(run):g} B * {run.shape.head_outputs:,} + {loss_hidden(run):,.0f} B"
     loss = _Part(run.loss_tokens * loss_bytes(run), f"{run.loss_tokens:,} tokens * ({per_token})")
     last = max(before, head, key=lambda part: part.bytes)  # a head's gradient is whole before cards share it
     phases = [
@@ -229,8 +232,8 @@ def _evaluation(run: Run) -> list[_Phase]:
     rows = run.eval_batch * run.seq_len
     held = run.seq_len * run.eval_rows if run.eval_keeps_logits else 0
     copies = run.compute_bytes + 8  # the model's own, an fp32 copy and its log-probabilities
-    logits = float(shape.vocab * (copies * rows + 4 * held))
-    told = f"{shape.vocab:,} * ({copies} B * {rows:,} tokens + 4 B * {held:,} tokens kept)"
+    logits = float(shape.head_outputs * (copies * rows + 4 * held))
+    told = f"{shape.head_outputs:,} * ({copies} B * {rows:,} tokens + 4 B * {held:,} tokens kept)"
     work = run.compute_bytes * (3 * shape.active_ffn() + 4 * shape.hidden)
     beyond = max(0.0, float(work * rows) - logits)
     parts = {LOGITS: _Part(logits, told), ACTIVATIONS: _Part(beyond, f"{rows:,} tokens * {work:,} B - {logits:,.0f} B")}
@@ -299,12 +302,14 @@ def _components(run: Run, weights: WeightBytes, states: StateBytes, peak: _Phase
         gathered = 4.0 * max(largest, run.shape.embedding_params)
     reference = weights.resident / share if run.keeps_reference else 0.0
     optimizer = _of_trained(states, states.optimizer).formula if states.optimizer else ""
+    buckets = _of_trained(states, states.buckets).formula if states.buckets else ""
     found = [
         Component("weights", int(resident), f"{run.weights}, {run.shape.params:,} parameters", SOURCES[run.weights]),
         Component("reference model", int(reference), "the weights once more", "TRL: ref_model"),
         Component("gathered weights", int(gathered), f"4 B * {int(gathered) // 4:,}", "DeepSpeed ZeRO-3 estimator"),
         Component("adapters", int(states.adapters), _adapters(run) if states.adapters else "", "PEFT"),
         Component("optimizer", int(states.optimizer), optimizer, f"{run.optimizer}: torch.optim, bitsandbytes"),
+        Component(BUCKETS, int(states.buckets), buckets, RULES[BUCKETS]),
         *(Component(name, int(part.bytes), part.formula, RULES[name]) for name, part in peak.parts.items()),
         Component("workspace", _workspace(run), f"{_threads(run)} * {run.workspace_mib} MiB", "PyTorch CUDABlas.cpp"),
     ]

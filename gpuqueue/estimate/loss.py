@@ -9,7 +9,7 @@ LITGPT_CHUNK = 128  # lm_head_chunk_size of litgpt's fine-tuning scripts
 
 def loss_bytes(run: Run) -> float:
     """Bytes a token from the last layer's output to the gradient of the logits."""
-    return logit_copies(run) * run.shape.vocab + hidden_bytes(run)
+    return logit_copies(run) * run.shape.head_outputs + hidden_bytes(run)
 
 
 def logit_copies(run: Run) -> float:
@@ -34,6 +34,8 @@ def logit_copies(run: Run) -> float:
     if run.loss == "chunked":
         return (logit if run.stack == "torchtune" else 0) + 12 / CHUNKS
     copy = 0 if logit == 4 else 4
+    if run.value_head:
+        return logit + copy  # nothing runs back through them
     shift = 4 if run.transformers < (4, 49) and run.sequences_at_once > 1 else 0
     if run.shape.bigcode:
         shift = logit  # shifted before the fp32 copy

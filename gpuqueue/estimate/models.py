@@ -6,7 +6,7 @@ what differs from a Llama (catalogue.EXTRAS).
 
 TABLE = """\
 bloom-560m,1024,24,16,16,64,4096,250880,559214592,tied plain_mlp layer_norm qkv_bias max=2048
-bloomz-7b1,4096,30,32,32,128,16384,250880,0,tied plain_mlp layer_norm qkv_bias
+bloomz-7b1,4096,30,32,32,128,16384,250880,0,tied plain_mlp layer_norm biases
 CodeLlama-13b,5120,40,40,40,128,13824,32016,13016028160,
 CodeLlama-34b,8192,48,64,8,128,22016,32000,33743970304,
 CodeLlama-7b,4096,32,32,32,128,11008,32016,6738546688,
@@ -36,7 +36,7 @@ gpt2,768,12,12,12,64,3072,50257,124439808,tied plain_mlp layer_norm qkv_bias max
 gpt2-large,1280,36,20,20,64,5120,50257,774030080,tied plain_mlp layer_norm qkv_bias max=1024
 gpt2-medium,1024,24,16,16,64,4096,50257,354823168,tied plain_mlp layer_norm qkv_bias max=1024
 gpt2-xl,1600,48,25,25,64,6400,50257,1557611200,tied plain_mlp layer_norm qkv_bias max=1024
-gpt_bigcode-santacoder,2048,24,16,1,128,8192,49280,0,tied plain_mlp layer_norm qkv_bias bigcode
+gpt_bigcode-santacoder,2048,24,16,1,128,8192,49280,0,tied plain_mlp layer_norm biases bigcode
 granite-3.0-3b-a800m,1536,32,24,8,64,512,49155,0,tied experts=40:8
 granite-3.1-2b,2048,40,32,8,64,8192,49155,2533531648,tied
 granite-3.1-8b,4096,40,32,8,128,12800,49155,8170848256,tied

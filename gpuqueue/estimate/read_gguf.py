@@ -4,12 +4,14 @@ import struct
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from gpuqueue.estimate.read_model import UnreadableModelError
+from gpuqueue.estimate.families import no_decoder
+from gpuqueue.estimate.model_files import UnreadableModelError, check_not_pointer
 from gpuqueue.estimate.shapes import ModelShape
 
 MAGIC = b"GGUF"
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 STRING, ARRAY = 8, 9
+MOST = 2**31 - 1
 LONGEST = 1 << 24  # a string or array beyond this is damage, not data
 
 # ggml type -> (weights a block, bytes a block), ggml.h
@@ -28,7 +30,7 @@ def read_gguf(path: Path) -> tuple[ModelShape, dict[str, Any]]:
             facts, tensors = _header(file, path)
     except OSError as error:
         raise UnreadableModelError(f"{path} cannot be read: {error.strerror}") from error
-    except (struct.error, UnicodeDecodeError) as error:
+    except (struct.error, UnicodeDecodeError, RecursionError) as error:
         raise UnreadableModelError(f"{path}: its GGUF header is cut off or damaged") from error
     size, params = 0, 0
     for name, elements, kind in tensors:
@@ -43,7 +45,9 @@ def read_gguf(path: Path) -> tuple[ModelShape, dict[str, Any]]:
 
 
 def _header(file: BinaryIO, path: Path) -> tuple[dict[str, Any], list[tuple[str, int, int]]]:
-    if file.read(4) != MAGIC:
+    beginning = file.read(4)
+    check_not_pointer(path, beginning + file.read(60) if beginning == b"vers" else beginning)
+    if beginning != MAGIC:
         raise UnreadableModelError(f"{path}: not a GGUF file")
     version, tensor_count, fact_count = struct.unpack("<IQQ", file.read(20))
     if version not in (2, 3):
@@ -91,18 +95,27 @@ def _value(file: BinaryIO, kind: int) -> Any:
 
 
 def _shape(facts: dict[str, Any], params: int, sizes: dict[str, int], path: Path) -> ModelShape:
-    kind = facts.get("general.architecture", "")
+    kind = str(facts.get("general.architecture", ""))
+    what = no_decoder(kind, {})
+    if what:
+        raise UnreadableModelError(f"{path}: architecture {kind} is {what}, and only decoders are counted")
 
     def number(key: str, default: int | None = None) -> int:
-        value = facts.get(f"{kind}.{key}", default)
-        if isinstance(value, list):
+        """One of at least 1 where there is no default; of a list, which has one a layer, the largest."""
+        value, least = facts.get(f"{kind}.{key}", default), 1 if default is None else 0
+        if isinstance(value, list) and value and all(isinstance(each, int) for each in value):
             value = max(value)
-        if not isinstance(value, int):
+        if value is None:
             raise UnreadableModelError(f"{path} does not say {kind}.{key}: is it a language model?")
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MOST:
+            raise UnreadableModelError(f"{path}: {kind}.{key} = {str(value)[:40]} is not what a model has")
         return value
 
     hidden, heads = number("embedding_length"), number("attention.head_count")
-    vocabulary = sizes.get("token_embd.weight", 0) // hidden or len(facts.get("tokenizer.ggml.tokens", []))
+    if heads > hidden:
+        raise UnreadableModelError(f"{path}: {heads} attention heads do not fit embedding_length {hidden}")
+    tokens = facts.get("tokenizer.ggml.tokens")
+    vocabulary = sizes.get("token_embd.weight", 0) // hidden or (len(tokens) if isinstance(tokens, list) else 0)
     experts = number("expert_count", 0)
     return ModelShape(
         name=str(facts.get("general.name", kind)),

@@ -1,273 +1,256 @@
 """Reads a model's shape from a local directory: config.json, and exact sizes from safetensors headers."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from gpuqueue.estimate.families import FAMILIES, OMITTED, Family, no_decoder
+from gpuqueue.estimate.model_files import Stored, UnreadableModelError, load_json, read_stored
 from gpuqueue.estimate.shapes import ModelShape
+from gpuqueue.estimate.stored import DTYPES, by_config
 
-HEADER_LIMIT = 100 << 20  # the safetensors format's own limit
 MOST = 2**31 - 1
+LANGUAGE = ("text_config", "llm_config", "language_config")  # of a model that sees or hears as well
 PLAIN_MLP = ("gelu", "relu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "relu2")
-PLAIN_TYPES = (
-    "bloom",
-    "codegen",
-    "falcon",
-    "gpt2",
-    "gpt_bigcode",
-    "gpt_neo",
-    "gpt_neox",
-    "gptj",
-    "mpt",
-    "opt",
-    "phi",
-    "starcoder2",
-)
-TIED_TYPES = ("bloom", "falcon", "gemma", "gpt2", "gpt_bigcode", "gpt_neo", "mpt", "opt", "starcoder2")
-# Their layers are those that this package counts; of another type it is said that it was counted like them.
-DECODERS = (
-    *PLAIN_TYPES,
-    *("cohere", "cohere2", "deepseek_v2", "deepseek_v3", "gemma", "gemma2", "gemma3", "gemma3_text", "glm", "glm4"),
-    *("granite", "internlm2", "llama", "minicpm", "ministral", "mistral", "mixtral", "olmo", "olmo2", "phi3", "qwen2"),
-    *(
-        "qwen2_moe",
-        "qwen2_5_vl",
-        "qwen2_5_vl_text",
-        "qwen2_vl",
-        "qwen2_vl_text",
-        "qwen3",
-        "qwen3_moe",
-        "smollm3",
-        "stablelm",
-    ),
-)
-OTHER_KINDS = {
-    "an encoder": (
-        "albert",
-        "bert",
-        "deberta",
-        "deberta-v2",
-        "distilbert",
-        "electra",
-        "modernbert",
-        "roberta",
-        "xlm-roberta",
-    ),
-    "an encoder and a decoder": (
-        "bart",
-        "longt5",
-        "m2m_100",
-        "marian",
-        "mbart",
-        "mt5",
-        "pegasus",
-        "t5",
-        "umt5",
-        "whisper",
-    ),
-    "a state space model": (
-        "bamba",
-        "falcon_h1",
-        "falcon_mamba",
-        "jamba",
-        "mamba",
-        "mamba2",
-        "rwkv",
-        "zamba",
-        "zamba2",
-    ),
-}
-PARALLEL = ("falcon", "phi", "gptj", "cohere", "cohere2")
-GATED_TYPES = ("gemma", "gemma2", "gemma3", "gemma3_text")
-FORMATS = {
-    "gptq": {4: "gptq4", 8: "gptq8"},
-    "awq": {4: "awq"},
-    "fp8": {0: "fp8"},
-    "bitsandbytes": {4: "nf4", 8: "int8"},
-}
-DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+BIASES = ("use_bias", "bias", "enable_bias", "mlp_bias")
+QKV_BIASES = ("attention_bias", "use_qkv_bias", "qkv_bias", "add_qkv_bias", "use_bias", "bias", "enable_bias")
+CLASSIFIERS = ("ForSequenceClassification", "ForTokenClassification", "ForRewardModel")
+AGREE = 0.03  # the files and the shape's own count, where the shape is understood
+DOUBT_OF_LAYERS, DOUBT_OF_ALL = 0.1, 0.3  # of the estimate, where a model_type is unknown: with its files, without
 
 
-class UnreadableModelError(ValueError):
-    """A directory or file cannot be read as a model; the text names the file and what is missing."""
+class _Config:
+    """A config.json: its own values over the defaults of its family, each under any of the names it is known by."""
+
+    def __init__(self, values: dict[str, Any], family: Family, path: Path) -> None:
+        self.values, self.path = {**family.defaults, **values}, path
+
+    def get(self, *keys: str) -> Any:
+        return next((self.values[key] for key in keys if self.values.get(key) is not None), None)
+
+    def yes(self, *keys: str) -> bool:
+        return any(self.values.get(key) is True for key in keys)
+
+    def size(self, *keys: str) -> int:
+        """A number without which there is no model. Raises UnreadableModelError."""
+        found = self.number(*keys, default=-1, least=1)
+        if found < 0:
+            raise UnreadableModelError(f"{self.path} does not say {keys[0]}: is it the config of a decoder model?")
+        return found
+
+    def number(self, *keys: str, default: int = 0, least: int = 0) -> int:
+        """A whole number, or the default where no key is set. Raises UnreadableModelError."""
+        key = next((key for key in keys if self.values.get(key) is not None), None)
+        if key is None:
+            return default
+        value = self.values[key]
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MOST:
+            shown = repr(value) if len(repr(value)) <= 40 else repr(value)[:40] + "..."
+            raise UnreadableModelError(
+                f"{self.path}: {key} = {shown} is not what a model has: a whole number from {least} to {MOST}"
+            )
+        return value
 
 
 def read_directory(path: Path) -> tuple[ModelShape, dict[str, Any]]:
     """The shape of the model in this directory, and Run fields that its files settle:
     weights (the stored format), weight_bytes and group_size."""
-    config_path = path / "config.json"
-    config = _load_json(config_path)
-    if isinstance(language := config.get("text_config"), dict):  # of a vision model
-        config |= language
-    shape = _shape(config, config_path)
-    fields = _stored_format(config)
-    headers = sorted(path.glob("*.safetensors"))
-    if headers and not _missing_shards(path):
-        params, size = 0, 0
-        for header in headers:
-            count, total = read_safetensors(header)
-            params, size = params + count, size + total
-        if fields["weights"] in DTYPES.values():
-            shape = shape._replace(exact_params=params)
-        else:
-            fields["weight_bytes"] = size
-    return shape, fields
-
-
-def _missing_shards(path: Path) -> bool:
-    """Whether the index names a shard that is not there (yet): then the headers do not tell the sum."""
-    index = path / "model.safetensors.index.json"
-    if not index.exists():
-        return False
-    shards = set(_load_json(index).get("weight_map", {}).values())
-    return any(not (path / shard).exists() for shard in shards)
-
-
-def read_safetensors(path: Path) -> tuple[int, int]:
-    """(parameters, bytes) of one safetensors file, from its header alone."""
-    try:
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            if not 0 < length <= HEADER_LIMIT:
-                raise UnreadableModelError(f"{path}: not a safetensors file (header of {length} bytes)")
-            header = json.loads(file.read(length))
-    except OSError as error:
-        raise UnreadableModelError(f"{path} cannot be read: {error.strerror}") from error
-    except UnreadableModelError:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise UnreadableModelError(f"{path}: its safetensors header is cut off or damaged") from error
-    params, size = 0, 0
-    for name, tensor in header.items():
-        if name == "__metadata__":
-            continue
-        elements = 1
-        for dimension in tensor["shape"]:
-            elements *= dimension
-        start, end = tensor["data_offsets"]
-        params, size = params + elements, size + end - start
-    return params, size
-
-
-def _load_json(path: Path) -> dict[str, Any]:
-    try:
-        loaded = json.loads(path.read_text(encoding="utf-8-sig"))
-    except FileNotFoundError:
-        raise UnreadableModelError(f"{path} is missing: give a directory that holds a model's config.json") from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise UnreadableModelError(f"{path} cannot be read: {error}") from error
-    if not isinstance(loaded, dict):
-        raise UnreadableModelError(f"{path} holds no mapping")
-    return loaded
-
-
-def _shape(config: dict[str, Any], path: Path) -> ModelShape:
-    def number(*keys: str, default: int | None = None) -> int:
-        for key in keys:
-            if isinstance(value := config.get(key), int):
-                if not (default is None) <= value <= MOST:
-                    raise UnreadableModelError(f"{path}: {key} = {value} is no size that a model has")
-                return int(value)
-        if default is None:
-            raise UnreadableModelError(f"{path} does not say {keys[0]}: is it the config of a decoder model?")
-        return default
-
-    kind = str(config.get("model_type", ""))
-    for what, kinds in OTHER_KINDS.items():
-        if kind in kinds:
-            raise UnreadableModelError(
-                f"{path}: model_type {kind} is {what}, and only decoders are counted: `gq probe` measures it"
+    whole, where = _load(path), path / "config.json"
+    values, remarks = _language(whole)
+    kind = str(values.get("model_type") or "")
+    what = no_decoder(kind, values)
+    if what:
+        raise UnreadableModelError(
+            f"{where}: model_type {kind or 'without a name'} is {what}; only decoders with attention in every layer "
+            "are counted: `gq probe` measures it"
+        )
+    config = _Config(values, FAMILIES.get(kind, Family()), where)
+    stored = read_stored(path)
+    fields, assumed = by_config(values, stored, str(where))
+    shape = _shape(config, kind, str(values.get("_name_or_path") or where.absolute().parent.name or kind))
+    shape, of_vision = _with_vision(shape, whole, where)
+    remarks += [*_unknown(kind, stored), *of_vision, *assumed]
+    if stored and fields.get("weights", "bf16") in DTYPES.values():
+        counted, exact = shape.counted_params(), shape._replace(exact_params=stored.params)
+        if abs(counted - stored.params) > AGREE * stored.params:
+            remarks.append(
+                f"the model's files hold {stored.params / 1e9:.2f} B parameters, its config read as it is here gives "
+                f"{counted / 1e9:.2f} B: the files count for the weights, all else may be off; `gq probe` measures it"
             )
-    hidden = number("hidden_size", "n_embd", "d_model")
-    heads = number("num_attention_heads", "n_head")
-    layers = number("num_hidden_layers", "n_layer", "num_layers")
-    multi_query = bool(config.get("multi_query"))
-    mla = number("kv_lora_rank", default=0)
-    rope = number("qk_rope_head_dim", default=0) if mla else 0
-    head_dim = number("qk_nope_head_dim", default=0) + rope if mla else number("head_dim", default=hidden // heads)
-    experts = number("num_local_experts", "num_experts", "n_routed_experts", default=0)
-    ffn = number("intermediate_size", "n_inner", "ffn_dim", default=4 * hidden)
-    expert_ffn = number("moe_intermediate_size", default=ffn) if experts else ffn
-    layer_norm = "layer_norm_epsilon" in config or "layer_norm_eps" in config
-    window = number("sliding_window", default=0) if config.get("use_sliding_window", True) else 0
-    gemma = kind.startswith(("gemma2", "gemma3"))
+            exact = exact._replace(doubt=max(shape.doubt, DOUBT_OF_LAYERS))
+            fields["weight_bytes"] = stored.size
+        shape = exact
+    elif stored:
+        fields["weight_bytes"] = stored.size
+    if kind not in FAMILIES:
+        shape = shape._replace(doubt=DOUBT_OF_LAYERS if stored else DOUBT_OF_ALL)
+    return shape._replace(remarks=tuple(remarks)), fields
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        return load_json(path / "config.json")
+    except FileNotFoundError:
+        what = "give a directory that holds a model's config.json"
+        if (path / "adapter_config.json").exists():
+            what = "this is an adapter's directory: name the base model, which adapter_config.json names"
+        raise UnreadableModelError(f"{path / 'config.json'} is missing: {what}") from None
+
+
+def _language(whole: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The values of the language model, which stand in a mapping of their own where the model sees or hears too, and
+    what had to be assumed of those that are left out there."""
+    inner = next((whole[key] for key in LANGUAGE if isinstance(whole.get(key), dict)), None)
+    if inner is None:
+        parts = [whole[key] for key in ("attn_config", "ffn_config") if isinstance(whole.get(key), dict)]
+        return {name: value for part in (*parts, whole) for name, value in part.items()}, []
+    values = {key: value for key, value in whole.items() if value is not None} | inner
+    kind = str(values.get("model_type") or "")
+    kind = {"gemma3": "gemma3_text", "llama4": "llama4_text"}.get(kind, kind)
+    omitted = {key: value for key, value in OMITTED.get(kind, {}).items() if key not in values and value is not None}
+    remarks = []
+    if omitted:
+        told = ", ".join(f"{key} {value}" for key, value in omitted.items())
+        remarks.append(f"text_config leaves out what {kind} takes for granted: {told}")
+    return omitted | values | {"model_type": kind}, remarks
+
+
+def _shape(config: _Config, kind: str, name: str) -> ModelShape:
+    hidden = config.size("hidden_size", "n_embd", "d_model", "n_embed")
+    heads = config.size("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads")
+    layers = config.size("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+    if heads > hidden:
+        raise UnreadableModelError(f"{config.path}: {heads} attention heads do not fit hidden_size {hidden}")
+    built = _built(config, kind)
+    mla = config.number("kv_lora_rank")
+    rope = config.number("qk_rope_head_dim") if mla else 0
+    width = config.number("qk_nope_head_dim") + rope if mla else 0
+    positions = config.number("max_position_embeddings", "n_positions", "max_seq_len", default=32768)
+    table = FAMILIES.get(kind, Family()).positions
+    mlp = _mlp(config, kind, hidden, layers)
+    window, sliding = _window(config, layers)
     return ModelShape(
-        name=str(config.get("_name_or_path") or path.parent.name or kind),
+        name=name,
         hidden=hidden,
         layers=layers,
         heads=heads,
-        kv_heads=1 if multi_query else number("num_key_value_heads", "num_kv_heads", "n_head_kv", default=heads),
-        head_dim=head_dim,
-        ffn=expert_ffn,
-        vocab=number("vocab_size"),
-        tied=bool(config.get("tie_word_embeddings", kind.startswith(TIED_TYPES))),
-        gated_mlp=_is_gated(config, kind),
-        qkv_bias=bool(config.get("attention_bias", kind.startswith("qwen2"))),
-        qk_norm=kind.startswith(("qwen3", "gemma3")),
-        norms=4 if gemma else 2,
-        layer_norm=layer_norm,
-        experts=experts,
-        experts_per_token=number("num_experts_per_tok", "num_experts_per_token", default=0),
-        shared_ffn=number(
-            "shared_expert_intermediate_size", default=expert_ffn * number("n_shared_experts", default=0)
-        ),
-        dense_layers=min(layers, number("first_k_dense_replace", default=0)) if experts else 0,
-        dense_ffn=ffn if experts else 0,
+        kv_heads=_kv_heads(config, heads),
+        head_dim=width or config.number("head_dim", "kv_channels", default=hidden // heads, least=1),
+        vocab=config.size("vocab_size", "padded_vocab_size"),
+        tied=config.yes("tie_word_embeddings"),
+        soft_cap=bool(config.get("final_logit_softcapping")),
+        sliding_window=window,
+        sliding_layers=sliding,
         kv_lora_rank=mla,
         rope_dim=rope,
-        v_head_dim=number("v_head_dim", default=0) if mla else 0,
-        q_lora_rank=number("q_lora_rank", default=0) if mla else 0,
-        sliding_window=window,
-        sliding_layers=_sliding_layers(config, kind, layers) if window else 0,
-        soft_cap=bool(config.get("final_logit_softcapping")),
-        parallel=kind in PARALLEL or bool(config.get("use_parallel_residual")),
-        bigcode=kind == "gpt_bigcode",
-        max_positions=number("max_position_embeddings", "n_positions", default=32768),
-        remarks=tuple(_remarks(config, kind)),
+        v_head_dim=config.number("v_head_dim") if mla else 0,
+        q_lora_rank=config.number("q_lora_rank") if mla else 0,
+        max_positions=positions,
+        extra_params=0 if table is None else (positions + table) * hidden,
+        labels=_labels(config),
+        **mlp,
+        **built,
     )
 
 
-def _remarks(config: dict[str, Any], kind: str) -> Iterator[str]:
-    if kind not in DECODERS:
-        named = f"model_type {kind} is" if kind else "config.json has no model_type that is"
-        yield f"{named} not known here: counted as a decoder like Llama, which may be far off; `gq probe` measures it"
-    if "ForSequenceClassification" in str(config.get("architectures")):
-        yield "counted with the head of a language model, which one for classification has not: it takes less"
-    if "vision_config" in config:
-        yield "only the language model is counted, with what its files hold: activations of the images come on top"
+def _built(config: _Config, kind: str) -> dict[str, Any]:
+    """The fields of a ModelShape that tell of norms, biases and order, from the family or, of an unknown one, by what
+    its config looks like."""
+    found: dict[str, Any] = {
+        "qkv_bias": config.yes(*QKV_BIASES),
+        "linear_bias": config.yes(*BIASES),
+        "qk_norm": config.yes("use_qk_norm", "qk_layernorm"),
+        "parallel": config.yes("use_parallel_residual", "parallel_attn", "new_decoder_architecture"),
+    }
+    if kind not in FAMILIES:
+        act = config.get("hidden_act", "activation_function", "hidden_activation")
+        found["gated_mlp"] = act not in PLAIN_MLP
+        found["layer_norm"] = config.get("layer_norm_epsilon", "layer_norm_eps") is not None
+    elif kind == "stablelm":
+        found["norms"] = 1 if found["parallel"] else 2
+    elif kind == "falcon":
+        separate = config.yes("new_decoder_architecture") and config.get("num_ln_in_parallel_attn") != 1
+        found["norms"] = 2 if separate or not found["parallel"] else 1
+    return {**found, **FAMILIES.get(kind, Family()).built}
 
 
-def _is_gated(config: dict[str, Any], kind: str) -> bool:
-    act = str(config.get("hidden_act") or config.get("activation_function") or "silu")
-    return kind in GATED_TYPES or (kind not in PLAIN_TYPES and act not in PLAIN_MLP)
+def _kv_heads(config: _Config, heads: int) -> int:
+    grouped = config.yes("new_decoder_architecture")
+    if config.yes("multi_query") and not grouped:
+        return 1
+    if config.get("multi_query_attention") is False:
+        return heads
+    keys = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "kv_n_heads", "multi_query_group_num")
+    return config.number(*keys, default=heads, least=1)
 
 
-def _sliding_layers(config: dict[str, Any], kind: str, layers: int) -> int:
+def _mlp(config: _Config, kind: str, hidden: int, layers: int) -> dict[str, Any]:
+    """The fields of a ModelShape that tell of MLPs and experts."""
+    keys = ("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim")
+    ffn = config.number(*keys, default=config.number("expansion_ratio", default=4, least=1) * hidden, least=1)
+    if kind == "qwen":  # the first Qwen names the width of gate and up projection together
+        ffn = max(1, ffn // 2)
+    experts = config.number("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+    if not experts:
+        return {"ffn": ffn}
+    expert_ffn = config.number("moe_intermediate_size", default=ffn, least=1)
+    shared = config.number("shared_expert_intermediate_size", default=expert_ffn * config.number("n_shared_experts"))
+    step = config.number("interleave_moe_layer_step", "decoder_sparse_step", default=1, least=1)
+    only = config.get("mlp_only_layers")
+    dense = config.number("first_k_dense_replace") + layers - layers // step
+    return {
+        "ffn": expert_ffn,
+        "experts": experts,
+        "experts_per_token": config.number("num_experts_per_tok", "num_experts_per_token", "moe_top_k", default=1),
+        "shared_ffn": expert_ffn if kind == "llama4_text" else shared,
+        "dense_layers": min(layers, dense + (len(only) if isinstance(only, list) else 0)),
+        "dense_ffn": config.number("intermediate_size_mlp", default=ffn, least=1),
+    }
+
+
+def _window(config: _Config, layers: int) -> tuple[int, int]:
+    """(tokens that a sliding layer looks back, how many layers do)"""
+    window = 0 if config.get("use_sliding_window") is False else config.number("sliding_window")
+    if not window:
+        return 0, 0
     kinds = config.get("layer_types")
     if isinstance(kinds, list):
-        return sum(1 for each in kinds if each == "sliding_attention")
-    if kind == "gemma2":
-        return layers // 2
-    if kind.startswith("gemma3"):
-        pattern = config.get("sliding_window_pattern")
-        return layers - layers // (pattern if isinstance(pattern, int) and pattern > 0 else 6)
-    return layers
+        return window, min(layers, sum(1 for each in kinds if each == "sliding_attention"))
+    pattern = config.number("sliding_window_pattern", default=0)
+    return window, layers - layers // pattern if pattern else layers
 
 
-def _stored_format(config: dict[str, Any]) -> dict[str, Any]:
-    quantisation = config.get("quantization_config")
-    if not isinstance(quantisation, dict):
-        dtype = str(config.get("torch_dtype") or config.get("dtype") or "bfloat16").removeprefix("torch.")
-        return {"weights": DTYPES.get(dtype, "bf16")}
-    method = str(quantisation.get("quant_method", ""))
-    bits = 4 if quantisation.get("load_in_4bit") else quantisation.get("bits", 8 if method == "bitsandbytes" else 0)
-    stored = FORMATS.get(method, {}).get(bits) if isinstance(bits, int) else None
-    if stored is None:
-        raise UnreadableModelError(
-            f"quantization_config: {method or 'a method without a name'} at {bits} bits is not known"
-        )
-    if stored == "nf4" and quantisation.get("bnb_4bit_use_double_quant"):
-        stored = "nf4-dq"
-    group = quantisation.get("group_size", 128)
-    return {"weights": stored, "group_size": min(MOST, max(0, group)) if isinstance(group, int) else 128}
+def _labels(config: _Config) -> int:
+    """Outputs of a classification head; 0 where the model has one for its vocabulary."""
+    named = config.get("architectures")
+    if not isinstance(named, list) or not any(str(each).endswith(CLASSIFIERS) for each in named):
+        return 0
+    if any(str(each).endswith("ForRewardModel") for each in named):
+        return 1
+    labels = config.get("id2label")
+    return len(labels) if isinstance(labels, dict) and labels else config.number("num_labels", default=2, least=1)
+
+
+def _unknown(kind: str, stored: Stored | None) -> Iterator[str]:
+    if kind not in FAMILIES:
+        named = f"model_type {kind} is" if kind else "config.json has no model_type that is"
+        weights = "its files say what its weights take, the rest" if stored else "it"
+        yield f"{named} not known here: counted as a decoder like Llama. {weights} may be off; `gq probe` measures it"
+
+
+def _with_vision(shape: ModelShape, whole: dict[str, Any], path: Path) -> tuple[ModelShape, list[str]]:
+    """The shape with its vision tower's parameters, and what is said of it."""
+    tower = whole.get("vision_config")
+    if tower is None:
+        return shape, []
+    found = _Config(tower if isinstance(tower, dict) else {}, Family(), path)
+    width = found.number("embed_dim") or found.number("hidden_size")
+    depth = found.number("depth", "num_hidden_layers")
+    ffn = found.number("intermediate_size", default=4 * width)
+    images = "activations of images come on top"
+    if not width or not depth:
+        return shape, [f"vision tower: its config does not tell its size, weights count as far as files do; {images}"]
+    matrices = 3 if found.get("hidden_act") == "silu" else 2
+    params = depth * (4 * width * width + matrices * width * ffn) + width * shape.hidden
+    told = f"vision tower of about {params / 1e9:.2f} B parameters: counted with the weights; {images}"
+    return shape._replace(extra_params=shape.extra_params + params), [told]

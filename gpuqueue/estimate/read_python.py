@@ -41,6 +41,8 @@ LORA: dict[str, Reader] = {
 }
 TRAINERS = {"Trainer", *(name.replace("Config", "Trainer") for name in TRL_CONFIGS)}
 LOADERS = {"from_pretrained"}
+LOADED: dict[str, Reader] = TRAINER | {"num_labels": number("labels")}
+CLASSIFIERS = ("ForSequenceClassification", "ForTokenClassification")
 KBIT_PREPARATION = "prepare_model_for_kbit_training"
 READ = {*ARGUMENTS, *TRAINERS, "LoraConfig", "BitsAndBytesConfig", KBIT_PREPARATION}
 _QUANTISATION = frozenset(("load_in_4bit", "load_in_8bit", "bnb_4bit_use_double_quant", "bnb_4bit_quant_type"))
@@ -68,6 +70,8 @@ def read_python(text: str, path: Path) -> Reading:
             name = "LoraConfig"  # Unsloth takes LoRA's settings here
         if name in READ or _loads_model(call):
             seen.setdefault(name, {}).update(_keywords(call, constants, reading, name))
+            if name in LOADERS and _owner(call).endswith(CLASSIFIERS):
+                seen[name].setdefault("num_labels", 2)  # PretrainedConfig's default
     if not seen:
         raise UnreadableConfigError(f"{path}: no call of TrainingArguments, SFTConfig, LoraConfig or from_pretrained")
     _interpret(reading, seen)
@@ -81,7 +85,7 @@ def _interpret(reading: Reading, seen: dict[str, dict[str, Any]]) -> None:
         if isinstance(named, str) and reading.model is None:
             reading.model = named
             reading.read.append(f"{name}({named!r})")
-    take_all(reading, loaded, TRAINER, "from_pretrained.", _LOADED)
+    take_all(reading, loaded, LOADED, "from_pretrained.", _LOADED)
     for name in sorted(TRAINERS & seen.keys()):  # TRL before 0.13 took lengths here
         take_all(reading, seen[name], TRAINER, f"{name}.", _LOADED)
     for name in sorted(ARGUMENTS & seen.keys()):
@@ -131,11 +135,13 @@ def _called(call: ast.Call) -> str:
 
 def _loads_model(call: ast.Call) -> bool:
     """from_pretrained of a model class; tokenizers, processors and configurations have one too."""
-    if _called(call) not in LOADERS or not isinstance(call.func, ast.Attribute):
-        return False
-    owner = call.func.value
-    name = owner.id if isinstance(owner, ast.Name) else owner.attr if isinstance(owner, ast.Attribute) else ""
-    return "Model" in name
+    return _called(call) in LOADERS and "Model" in _owner(call)
+
+
+def _owner(call: ast.Call) -> str:
+    """The class whose method is called, without its module."""
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    return owner.id if isinstance(owner, ast.Name) else owner.attr if isinstance(owner, ast.Attribute) else ""
 
 
 def _keywords(call: ast.Call, constants: dict[str, Any], reading: Reading, name: str) -> dict[str, Any]:

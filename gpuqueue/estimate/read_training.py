@@ -203,6 +203,8 @@ def _llama_factory(document: dict[str, Any]) -> Reading:
         reading.assume("nothing is made fp32: LLaMA-Factory does without PEFT's k-bit preparation", kbit="none")
     if document.get("stage") not in (None, "sft", "pt"):
         take_kind(reading, "stage", str(document["stage"]))
+        if document["stage"] == "rm":
+            reading.fields["value_head"] = True
     deepspeed(reading, document.get("deepspeed"))
     fsdp(reading, document.get("fsdp"), document.get("fsdp_config"))
     if reading.fields["method"] == "full" and not reading.fields.get("zero"):

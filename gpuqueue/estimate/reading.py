@@ -146,7 +146,7 @@ def assume_trl(reading: Reading) -> None:
     reading.assume("gradient checkpointing, TRL's default", checkpointing=True)
     reading.assume("bf16 autocast, TRL's default", compute="bf16", autocast=True)
     if "weights" not in reading.fields:
-        reading.assume("weights in bf16: no dtype is set (some releases of TRL then load fp32)", weights="bf16")
+        reading.assumed.append("no dtype is set: some releases of TRL then load fp32")
     if reading.fields.get("trainer") == "grpo":
         if "prompt_len" in reading.fields:
             reading.fields["seq_len"] = reading.fields.pop("prompt_len")
@@ -237,5 +237,4 @@ def finish(reading: Reading) -> Reading:
     """Assumptions that hold for every kind of file."""
     if reading.fields.get("method") != "full":
         reading.assume("LoRA rank 8, PEFT's default", rank=8)
-    reading.assume("weights in bf16: nothing says otherwise", weights="bf16")
     return reading

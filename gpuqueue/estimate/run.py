@@ -7,7 +7,7 @@ from gpuqueue.estimate.shapes import ModelShape
 
 METHODS = ("full", "lora", "qlora", "inference", "vllm")
 PLAIN = ("fp32", "bf16", "fp16")
-FORMATS = (*PLAIN, "int8", "nf4", "nf4-dq", "gptq4", "gptq8", "awq", "fp8", "gguf")
+FORMATS = (*PLAIN, "int8", "nf4", "nf4-dq", "gptq4", "gptq8", "awq", "fp8", "mxfp4", "gguf")
 OPTIMIZERS = (
     "adamw",
     "adamw_fused",
@@ -30,6 +30,7 @@ KBIT = ("none", "peft", "trl")
 CURRENT_TRANSFORMERS = (5, 0)
 CONTEXT_MIB = BARE_CONTEXT_MIB + KERNELS_MIB  # where no node has been measured
 CONTEXT_SOURCES = ("published", "measured", "given")
+WEIGHTS_SOURCES = ("given", "stored", "assumed")
 LEAST = {  # the smallest number that makes sense
     1: ("batch", "seq_len", "rank", "ranks", "grad_accumulation", "sequences"),
     0: ("eval_batch", "eval_rows", "completion_len", "steps_per_generation", "prompt_len", "new_tokens", "context_mib"),
@@ -44,6 +45,7 @@ class Run(NamedTuple):
     shape: ModelShape
     method: str = "lora"
     weights: str = "bf16"  # how the base model is stored, see FORMATS
+    weights_source: str = "given"  # stored: as the model's files or its name say; assumed: nothing says
     compute: str = "bf16"  # fp32 | bf16 | fp16
     autocast: bool = True  # Trainer's bf16=True / fp16=True; False: everything in the weights' type
     adapter: str = "lora"  # what lora and qlora train, see ADAPTERS
@@ -81,6 +83,7 @@ class Run(NamedTuple):
     eval_keeps_logits: bool = False
     eval_rows: int = 0  # rows whose logits stay on the card when nothing moves them off
     trainer: str = "sft"
+    value_head: bool = False  # reward: beside a language model's head, whose logits are computed too (LLaMA-Factory)
     completion_len: int = 0  # GRPO: tokens that are generated for each prompt
     steps_per_generation: int = 0  # GRPO: batches that are generated at once; 0: all of an optimizer step
     vllm_sleeps: bool = False  # GRPO with vLLM on the card: it gives its share back while the model learns
@@ -114,6 +117,7 @@ class Run(NamedTuple):
             ("kbit", KBIT),
             ("adapter", ADAPTERS),
             ("context_source", CONTEXT_SOURCES),
+            ("weights_source", WEIGHTS_SOURCES),
         ):
             value = getattr(self, field)
             if value not in allowed:
@@ -131,6 +135,8 @@ class Run(NamedTuple):
     def _check_weights(self) -> None:
         if self.weights == "gguf" and (self.trains or not self.weight_bytes):
             raise ValueError("weights 'gguf' are those of a .gguf file, which is for inference: name the file")
+        if self.weights == "mxfp4" and self.trains:
+            raise ValueError("weights 'mxfp4' cannot be trained while they are packed: use bf16")
         if self.method == "full" and self.weights not in PLAIN:
             raise ValueError(f"method 'full' cannot train weights in {self.weights}: use qlora, or bf16 weights")
         if self.method == "qlora" and self.weights in PLAIN:

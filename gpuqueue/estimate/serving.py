@@ -70,7 +70,7 @@ def _prompt_work(run: Run) -> float:
     if run.attention == "eager":
         mlp = max(mlp, (element + 6) * shape.heads * max(1, run.prompt_len))
     if run.transformers < (4, 45):
-        return max(mlp, (element + 4) * shape.vocab + element * shape.hidden)
+        return max(mlp, (element + 4) * shape.head_outputs + element * shape.hidden)
     return mlp
 
 
@@ -92,5 +92,5 @@ def vllm_working_set(run: Run) -> float:
     shape = run.shape
     tokens = min(VLLM_ACTIVATION_TOKENS, max(run.prompt_len, 2048))
     step = run.compute_bytes * tokens * (3 * shape.active_ffn() + 4 * shape.hidden)
-    logits = (run.compute_bytes + 4) * shape.vocab * min(256, run.sequences)
+    logits = (run.compute_bytes + 4) * shape.head_outputs * min(256, run.sequences)
     return step + logits + VLLM_GRAPHS_MIB * MIB

@@ -19,6 +19,7 @@ class ModelShape(NamedTuple):
     tied: bool = False
     gated_mlp: bool = True
     qkv_bias: bool = False
+    linear_bias: bool = False  # in the MLP and in attention's output projection
     qk_norm: bool = False
     norms: int = 2  # a layer: 4 for Gemma 2 and 3, which norm on both sides of each block
     layer_norm: bool = False  # LayerNorm with bias, as in GPT-2, Falcon, Phi; else RMSNorm
@@ -37,7 +38,10 @@ class ModelShape(NamedTuple):
     parallel: bool = False  # attention and MLP read the same residual stream, side by side
     bigcode: bool = False  # GPTBigCode: keeps its cache in training, shifts the logits itself
     max_positions: int = 32768
+    extra_params: int = 0  # beside layers, embedding and head: a table of positions, a vision tower
+    labels: int = 0  # outputs of a classifier's head, in place of one for the vocabulary; 0: a language model
     exact_params: int = 0  # from the model card or the safetensors headers; 0: count the shape
+    doubt: float = 0.0  # share of an estimate by which it may be off, since the architecture is not known
     remarks: tuple[str, ...] = ()  # what its config left open, in sentences for the person who reads the estimate
 
     @property
@@ -61,9 +65,21 @@ class ModelShape(NamedTuple):
         return self.vocab * self.hidden
 
     @property
+    def head_outputs(self) -> int:
+        """Numbers that come out for a token: logits of the vocabulary, or of labels."""
+        return self.labels or self.vocab
+
+    @property
     def head_params(self) -> int:
         """Parameters of an output head of its own; 0 where it is the embedding once more."""
-        return 0 if self.tied else self.embedding_params
+        return 0 if self.tied and not self.labels else self.head_outputs * self.hidden
+
+    def as_classifier(self, labels: int) -> "ModelShape":
+        """The same layers under a head of so many labels (AutoModelForSequenceClassification)."""
+        found = self._replace(labels=labels)
+        if not self.exact_params:
+            return found
+        return found._replace(exact_params=self.exact_params - self.head_params + found.head_params)
 
     def attention_linears(self) -> dict[str, tuple[int, int]]:
         """Name -> (inputs, outputs) of the projections of one layer's attention."""
@@ -127,11 +143,12 @@ class ModelShape(NamedTuple):
             each += self.q_width + 2 * self.kv_width
         if self.qk_norm:
             each += 2 * self.head_dim
-        if self.layer_norm and not self.gated_mlp:
-            each += self.ffn + 2 * self.hidden
+        if self.linear_bias:
+            each += self.ffn * (2 if self.gated_mlp else 1) + 2 * self.hidden
         router = self.moe_layers * self.experts * self.hidden
         final = self.hidden * (2 if self.layer_norm else 1)
-        return self.embedding_params + self.head_params + self.linear_params + router + self.layers * each + final
+        tables = self.embedding_params + self.head_params + self.extra_params
+        return tables + self.linear_params + router + self.layers * each + final
 
     @property
     def other_params(self) -> int:

@@ -49,6 +49,7 @@ class StateBytes(NamedTuple):
     optimizer: float
     scratch: float  # alive during the optimizer's step only
     head_gradient: float  # of the gradients, what exists as soon as the loss has run back
+    buckets: float = 0.0  # in which DDP keeps the gradients a second time
 
 
 def adapted_linears(run: Run) -> dict[str, tuple[int, int, int]]:
@@ -140,6 +141,7 @@ def state_bytes(run: Run) -> StateBytes:
         optimizer=(states * pairs + copy_states * copies) / share * (0 if run.offload_optimizer else 1),
         scratch=(scratch * pairs + copy_scratch * copies) / share,
         head_gradient=copy_bytes * copies,
+        buckets=weights if _in_buckets(run) else 0.0,
     )
 
 
@@ -164,8 +166,15 @@ def _full(run: Run) -> StateBytes:
         gradients=gradients,
         optimizer=(states * params + wide_states) / share * (0 if run.offload_optimizer else 1),
         scratch=scratch * params / share,
-        head_gradient=min(gradients, width * shape.embedding_params),
+        head_gradient=min(gradients, width * shape.head_outputs * shape.hidden),
+        buckets=width * params if _in_buckets(run) else 0.0,
     )
+
+
+def _in_buckets(run: Run) -> bool:
+    """DDP copies gradients into buckets to reduce them, unless gradient_as_bucket_view makes them one, which Trainer
+    leaves off; ZeRO and FSDP are no DDP (torch.nn.parallel.DistributedDataParallel)."""
+    return run.ranks > 1 and not run.zero
 
 
 def optimizer_bytes(run: Run, width: int) -> tuple[float, float]:

@@ -9,6 +9,7 @@ GROUP = 128  # weights that share a scale in GPTQ and AWQ files, unless said oth
 NF4_BLOCK = 64
 NF4_NESTED_BLOCK = 256
 FP8_TILE = 128 * 128
+MX_BLOCK = 32
 
 SOURCES = {
     "fp32": "4 B a weight",
@@ -22,6 +23,7 @@ SOURCES = {
     "awq": "AWQ file: 4 bits a weight, fp16 scale and 4-bit zero a group",
     "gguf": "GGUF header: the tensors' own sizes",
     "fp8": "fp8 file: 1 B a weight, one fp32 scale a tile of 128 x 128",
+    "mxfp4": "OCP microscaling: experts in 4 bits a weight, one 8-bit scale for 32; the rest in 2 B",
 }
 
 
@@ -62,6 +64,8 @@ def linear_bytes(fmt: str, inputs: int, outputs: int, group_size: int = GROUP) -
             return size / 2 + groups * 2.5
         case "fp8":
             return size * (1 + 4 / FP8_TILE)
+        case "mxfp4":
+            return size / 2 + size / MX_BLOCK
     raise ValueError(f"no weight format {fmt!r}")
 
 
@@ -71,14 +75,14 @@ def weight_bytes(run: Run) -> WeightBytes:
     linear = 0
     if not run.weight_bytes:
         for _, i, o, count in shape.linears():
-            linear += count * block(linear_bytes(run.weights, i, o, run.group_size))
+            linear += count * block(linear_bytes(_format(run, count), i, o, run.group_size))
     plain = _plain_bytes(run)
     head_quantised = run.stack == "litgpt" and run.weights.startswith("nf4")
     embeddings = block(shape.embedding_params * plain)
     if head_quantised:
         embeddings += block(linear_bytes(run.weights, shape.hidden, shape.vocab))
-    elif _head_of_its_own(run):
-        embeddings += block(shape.embedding_params * plain)
+    elif shape.head_params or _keeps_tied_head(run):
+        embeddings += block((shape.head_params or shape.embedding_params) * plain)
     other = shape.other_params * (4 if run.kbit_fp32_norms else plain)
     if run.weight_bytes:  # the files' own sizes, plus what preparing the model adds to them
         linear, other = run.weight_bytes, 0
@@ -92,9 +96,21 @@ def weight_bytes(run: Run) -> WeightBytes:
     )
 
 
-def _head_of_its_own(run: Run) -> bool:
+def experts_stay_plain(run: Run) -> bool:
+    """bitsandbytes quantises nn.Linear only, and experts are none since Transformers 5 (Bnb4BitHfQuantizer)."""
+    return bool(run.shape.experts) and run.weights in ("nf4", "nf4-dq", "int8") and run.transformers >= (5, 0)
+
+
+def _format(run: Run, count: int) -> str:
+    """The format of a matrix that the model holds so many times: experts alone are more than the layers."""
+    expert = count > run.shape.layers
+    packed = not experts_stay_plain(run) if expert else run.weights != "mxfp4"
+    return run.weights if packed else "bf16"
+
+
+def _keeps_tied_head(run: Run) -> bool:
     """litgpt, and Transformers with fp8 files, keep a head beside the embedding even where it is tied."""
-    return not run.shape.tied or run.stack == "litgpt" or run.weights == "fp8"
+    return run.stack == "litgpt" or run.weights == "fp8"
 
 
 def _plain_bytes(run: Run) -> int:

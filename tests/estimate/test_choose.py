@@ -22,7 +22,7 @@ def test_qlora_alone_means_one_format_and_one_preparation() -> None:
     assert choose(LLAMA, {"method": "qlora", "weights": "int8"}).weights == "int8"
 
 
-@pytest.mark.parametrize("weights", [name for name in FORMATS if name not in (*PLAIN, "gguf")])
+@pytest.mark.parametrize("weights", [name for name in FORMATS if name not in (*PLAIN, "gguf", "mxfp4")])
 def test_an_adapter_on_quantised_weights_is_qlora(weights: str) -> None:
     assert choose(LLAMA, {"method": "lora", "weights": weights}).method == "qlora"
 

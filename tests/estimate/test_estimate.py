@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuqueue.estimate.catalogue import find
+from gpuqueue.estimate.choose import choose
 from gpuqueue.estimate.estimate import estimate
 from gpuqueue.estimate.loss import loss_bytes
 from gpuqueue.estimate.run import LOSSES, METHODS, OPTIMIZERS, Run
@@ -102,6 +103,14 @@ def test_sharding_divides_states_then_gradients_then_weights() -> None:
     assert of("weights", three) == pytest.approx(of("weights", none) / 4, rel=0.01)
 
 
+def test_ddp_keeps_the_gradients_of_what_is_trained_in_buckets_once_more() -> None:
+    for run in (Run(LLAMA, method="full", ranks=4, optimizer="sgd"), Run(LLAMA, ranks=4, grad_accumulation=2)):
+        assert of("gradient buckets", run) == of("gradients", run)
+        assert of("gradient buckets", run._replace(ranks=1)) == 0
+        assert of("gradient buckets", run._replace(zero=1)) == 0
+        assert run.method == "full" or of("gradient buckets", run) < 200  # of the adapters alone
+
+
 def test_gradient_accumulation_keeps_gradients_through_the_loss() -> None:
     run = Run(LLAMA, batch=8, modules_to_save=("embed_tokens", "lm_head"))
     assert of("gradients", run) == 0
@@ -120,6 +129,17 @@ def test_dpo_holds_both_answers_and_a_reference_only_where_all_is_trained() -> N
     assert of("reference model", adapted) == 0
     assert of("reference model", full) == of("weights", full)
     assert of("reference model", full._replace(precomputed_reference=True)) == 0
+
+
+def test_a_reward_model_has_one_output_in_trl_and_a_vocabulary_beside_it_in_llamafactory() -> None:
+    trl, llamafactory, sft = (
+        choose(LLAMA, fields | {"batch": 4, "checkpointing": False})
+        for fields in ({"trainer": "reward"}, {"trainer": "reward", "value_head": True}, {"batch": 8})
+    )
+    assert of("weights", sft) - of("weights", trl) == pytest.approx(2 * 128255 * 4096 / MIB, abs=1)
+    assert of("weights", sft) == of("weights", llamafactory)
+    assert loss_bytes(trl) < 0.1 * loss_bytes(llamafactory) < 0.06 * loss_bytes(sft)
+    assert choose(LLAMA, {"trainer": "reward", "method": "inference"}).shape == LLAMA
 
 
 def test_grpo_counts_the_logits_of_completions_only() -> None:

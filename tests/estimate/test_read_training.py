@@ -46,28 +46,28 @@ EXPECTED: dict[str, tuple[str | None, dict[str, Any], list[str], list[str]]] = {
     ),
     "axolotl_lora_cce_qwen.yaml": (
         "Qwen/Qwen3-8B",
-        {"method": "lora", "weights": "bf16", "rank": 16, "targets": ATTENTION + MLP, "loss": "linear", "batch": 2}
+        {"method": "lora", "rank": 16, "targets": ATTENTION + MLP, "loss": "linear", "batch": 2}
         | {"modules_to_save": ("embed_tokens", "lm_head"), "seq_len": 8192, "packed": True, "grad_accumulation": 4}
         | {"optimizer": "adamw_fused", "checkpointing": True, "offload_activations": True, "attention": "flash"}
         | BF16,
-        ["weights in bf16"],
+        [],
         [],
     ),
     "axolotl_full_zero3.yaml": (
         "meta-llama/Llama-3.1-8B",
-        {"method": "full", "weights": "bf16", "batch": 2, "seq_len": 4096, "packed": True, "grad_accumulation": 2}
+        {"method": "full", "batch": 2, "seq_len": 4096, "packed": True, "grad_accumulation": 2}
         | {"optimizer": "adamw", "checkpointing": True, "attention": "flash", "zero": 3}
         | LIGER
         | BF16,
-        ["ZeRO stage 3 from the file name", "weights in bf16"],
+        ["ZeRO stage 3 from the file name"],
         [],
     ),
     "llamafactory_lora_sft.yaml": (
         "Qwen/Qwen2.5-7B-Instruct",
-        {"method": "lora", "weights": "bf16", "rank": 8, "targets": ALL, "batch": 2, "seq_len": 2048}
+        {"method": "lora", "rank": 8, "targets": ALL, "batch": 2, "seq_len": 2048}
         | {"grad_accumulation": 8, "checkpointing": True, "optimizer": "adamw_fused"}
         | BF16,
-        ["LLaMA-Factory turns on unasked", "adamw_torch_fused", "weights in bf16"],
+        ["LLaMA-Factory turns on unasked", "adamw_torch_fused"],
         [],
     ),
     "llamafactory_qlora_dpo.yaml": (
@@ -80,7 +80,7 @@ EXPECTED: dict[str, tuple[str | None, dict[str, Any], list[str], list[str]]] = {
     ),
     "llamafactory_full_zero2.yaml": (
         "Qwen/Qwen2.5-3B",
-        {"method": "full", "weights": "bf16", "batch": 1, "seq_len": 4096, "grad_accumulation": 4, "zero": 2}
+        {"method": "full", "batch": 1, "seq_len": 4096, "grad_accumulation": 4, "zero": 2}
         | {"attention": "sdpa", "checkpointing": True, "optimizer": "adamw_fused"}
         | LIGER
         | BF16,
@@ -88,7 +88,6 @@ EXPECTED: dict[str, tuple[str | None, dict[str, Any], list[str], list[str]]] = {
             "ZeRO stage 2 from the file name",
             "LLaMA-Factory turns on unasked",
             "adamw_torch_fused",
-            "weights in bf16",
         ],
         [],
     ),
@@ -279,6 +278,25 @@ def test_evaluation_counts_only_where_the_file_asks_for_one(tmp_path: Path) -> N
     assert "no evaluation: eval_strategy is not set" in " ".join(off.assumed)
     assert reading_of(tmp_path, text + "eval_strategy: steps\n").fields["eval_batch"] == 32
     assert reading_of(tmp_path, "model_name_or_path: m\neval_strategy: epoch\n").fields["eval_batch"] == 8
+
+
+def test_a_classifier_is_one_by_its_class(tmp_path: Path) -> None:
+    loads = "AutoModelFor{}.from_pretrained('m'{})\nTrainingArguments('out')\n"
+    for named, labels in (("", 2), (", num_labels=5", 5)):
+        assert reading_of(tmp_path, loads.format("SequenceClassification", named), "a.py").fields["labels"] == labels
+    assert "labels" not in reading_of(tmp_path, loads.format("CausalLM", ""), "a.py").fields
+
+
+def test_llamafactorys_reward_model_keeps_the_language_models_head(tmp_path: Path) -> None:
+    text = "model_name_or_path: m\nfinetuning_type: lora\nstage: rm\n"
+    expected = {"trainer": "reward", "value_head": True}
+    assert reading_of(tmp_path, text).fields | expected == reading_of(tmp_path, text).fields
+
+
+def test_nothing_is_assumed_of_weights_over_what_the_model_itself_says(tmp_path: Path) -> None:
+    """A quantised model stays one where the file does not say how it is loaded."""
+    for text in ("base_model: m-AWQ\nadapter: lora\n", "model_name_or_path: m-AWQ\nuse_peft: true\n"):
+        assert "weights" not in reading_of(tmp_path, text).fields
 
 
 def test_vllm_on_the_trainers_card_is_read(tmp_path: Path) -> None:
