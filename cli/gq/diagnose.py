@@ -9,10 +9,9 @@ from typing import BinaryIO
 import click
 
 from gq.exits import usage
-from gq.terminal import screen, wrapped
+from gq.terminal import labelled, screen
 
 TAIL_BYTES = 512 * 1024
-LABEL = 10
 WAY_OUT = "give the path of a log, or - for standard input"
 
 
@@ -35,22 +34,14 @@ def command(file: str, as_json: bool, exit_status: int | None) -> None:
         click.echo(json.dumps(finding.as_dict()))
         return
     during = f", during {finding.phase}" if finding.phase else ""
-    told = {
-        "cause": f"{finding.cause} (confidence {finding.confidence}{during})",
-        "evidence": finding.evidence or "-",
-        "pids": " ".join(map(str, finding.pids)),
-        "advice": finding.advice,
-        "retry": str(finding.retry),
-    }
-    for label, text in told.items():
-        if text:
-            click.echo("\n".join(hanging(label, text, screen().width)))
-
-
-def hanging(label: str, text: str, width: int) -> list[str]:
-    """The labelled text as lines of at most that width, the later ones below its beginning."""
-    first, *rest = wrapped(text, width - LABEL)
-    return [f"{label:{LABEL}}{first}", *(" " * LABEL + line for line in rest)]
+    facts = [
+        ("cause", f"{finding.cause} (confidence {finding.confidence}{during})"),
+        ("evidence", finding.evidence or "-"),
+        ("pids", " ".join(map(str, finding.pids))),
+        ("advice", finding.advice),
+        ("retry", str(finding.retry)),
+    ]
+    click.echo("\n".join(labelled(facts, screen(), least=10)))
 
 
 def _tail_of(file: str) -> str:

@@ -9,13 +9,12 @@ from gpuqueue.wire.units import format_mib, format_seconds
 from gq import client
 from gq.arguments import job_argument, json_option
 from gq.curves import curve_lines, estimate_lines
-from gq.terminal import Cell, Column, Screen, clip, plain, print_json, screen, table, wrapped
+from gq.terminal import Cell, Column, Screen, clip, labelled, plain, print_json, screen, table, wrapped
 from gq.words import STATE_COLOURS, ago_words, at_words, cards_words, claim_words, doing, gib
 
 if TYPE_CHECKING:
     from gpuqueue.wire.jobs import AttemptView, EventView, JobDetail, JobView
 
-LABEL = 14
 UNSEEN_S = 10  # less is no more than when the daemon looked
 
 
@@ -39,9 +38,9 @@ def page(detail: "JobDetail", on: Screen) -> list[str]:
     name = clip(plain(job.name), on.width - 24)
     lines = [f"job {job.id}  {on.paint(name, 'bold')}", first.replace(job.state, state, 1), *rest, ""]
     facts = [*_facts(detail), ("checkpoint", detail.checkpoint or ""), ("log", detail.log_path or "")]
-    lines += _labelled([fact for fact in facts if fact[1]], on)
+    lines += labelled(facts, on)
     if detail.settings:
-        lines += ["", on.paint("as submitted", "dim"), *_labelled(list(detail.settings.items()), on)]
+        lines += ["", on.paint("as submitted", "dim"), *labelled(list(detail.settings.items()), on)]
     if detail.attempts:
         lines += ["", *attempt_lines(detail.attempts, on), *diagnosis_lines(detail.attempts, on)]
         lines += _vram(detail, on)
@@ -89,16 +88,6 @@ def _ran(detail: "JobDetail") -> str:
     return format_seconds(job.ran_s) + limit + unseen
 
 
-def _labelled(facts: list[tuple[str, str]], on: Screen) -> list[str]:
-    width = max([LABEL, *(len(label) + 2 for label, _ in facts)])
-    lines = []
-    for label, text in facts:
-        first, *rest = wrapped(text, on.width - width)
-        lines.append(on.paint(plain(label).ljust(width), "dim") + first)
-        lines += [" " * width + more for more in rest]
-    return lines
-
-
 def attempt_lines(attempts: "list[AttemptView]", on: Screen) -> list[str]:
     """The attempts as a table, each with its outcome."""
     columns = [
@@ -137,7 +126,7 @@ def diagnosis_lines(attempts: "list[AttemptView]", on: Screen) -> list[str]:
         words = f"{cause.replace('_', ' ')} (confidence {confidence})"
         facts = [("cause", words), ("evidence", evidence), ("advice", advice)]
         heading = on.paint(f"why try {', '.join(map(str, numbers))} failed", "dim")
-        lines += ["", heading, *_labelled([fact for fact in facts if fact[1]], on)]
+        lines += ["", heading, *labelled(facts, on)]
     return lines
 
 

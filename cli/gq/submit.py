@@ -158,7 +158,7 @@ def request_of(ctx: click.Context, words: list[str], asked: dict[str, Any]) -> S
         interactive=asked["interactive"],
         borrow=not asked["no_borrow"],
         restart=RestartMode(asked["restart"] or RestartMode.ON_FAILURE),
-        checkpoint_dir=_place(asked["checkpoint_dir"]),
+        checkpoint_dir=_real_path(asked["checkpoint_dir"]),
         checkpoint_command=asked["checkpoint_command"],
         resume=_resume(asked),
         resume_arg=asked["resume_arg"],
@@ -234,8 +234,8 @@ def _absolute(path: str | None) -> str | None:
     return None if path is None else os.path.abspath(Path(path).expanduser())  # noqa: PTH100 - keeps symbolic links
 
 
-def _place(directory: str | None) -> str | None:
-    """Under its real name, by which two jobs that save into one directory are known (R2)."""
+def _real_path(directory: str | None) -> str | None:
+    """Without symbolic links: the name by which two jobs that save into one directory are known (R2)."""
     return None if directory is None else os.path.realpath(Path(directory).expanduser())
 
 

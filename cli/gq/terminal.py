@@ -101,6 +101,18 @@ def wrapped(text: str, width: int, most: int | None = None) -> list[str]:
     return [*lines[: most - 1], clip(" ".join(lines[most - 1 :]), width)]
 
 
+def labelled(facts: list[tuple[str, str]], on: Screen, least: int = 14) -> list[str]:
+    """A line for each (label, text) that has a text, folded below its beginning. `least` columns are the label's."""
+    told = [fact for fact in facts if fact[1]]
+    width = max([least, *(len(label) + 2 for label, _ in told)])
+    lines = []
+    for label, text in told:
+        first, *rest = wrapped(text, on.width - width)
+        lines.append(on.paint(plain(label).ljust(width), "dim") + first)
+        lines += [" " * width + more for more in rest]
+    return lines
+
+
 def _first_columns(text: str, width: int) -> str:
     kept = text[:width]
     while columns_of(kept) > width:

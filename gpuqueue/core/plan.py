@@ -26,7 +26,7 @@ from gpuqueue.core.policy import Policy
 from gpuqueue.core.quota import within_quota
 from gpuqueue.core.reasons import Reason, ReasonCode, sentence
 from gpuqueue.core.snapshot import Snapshot
-from gpuqueue.core.writers import Writers, place
+from gpuqueue.core.writers import Writers, saves_into
 from gpuqueue.wire.states import WAITING_STATES, JobClass
 
 Alike = tuple[object, ...]
@@ -85,7 +85,7 @@ def _alike(job: Job) -> Alike:
     """Jobs with the same key get the same answer at the same moment."""
     ask = job.ask
     card = (ask.cards, ask.exclusive, ask.gpu_type, ask.gpu_indexes)
-    return (job.account, ask.job_class, job.claim_mib, card, place(job))
+    return (job.account, ask.job_class, job.claim_mib, card, saves_into(job))
 
 
 @dataclass(slots=True)

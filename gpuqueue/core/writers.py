@@ -12,19 +12,19 @@ from gpuqueue.core.model import Job
 from gpuqueue.core.reasons import Reason, ReasonCode
 from gpuqueue.wire.states import WAITING_STATES
 
-Place = tuple[int, str]
+Directory = tuple[int, str]  # (uid, path)
 
 
-def place(job: Job) -> Place | None:
-    """What one job at a time has: the directory, under its user. None for a job that names none."""
+def saves_into(job: Job) -> Directory | None:
+    """What one job at a time has: its checkpoint directory, as its user's. None for a job that names none."""
     return None if job.ask.checkpoint_dir is None else (job.uid, job.ask.checkpoint_dir)
 
 
 @dataclass(slots=True)
 class Writers:
-    """The job that each place belongs to, from its first attempt until it has ended."""
+    """The job that each directory belongs to, from its first attempt until it has ended."""
 
-    by_place: dict[Place, Job]
+    by_directory: dict[Directory, Job]
 
     @classmethod
     def of(cls, jobs: Iterable[Job]) -> "Writers":
@@ -36,13 +36,13 @@ class Writers:
         return writers
 
     def started(self, job: Job) -> None:
-        if mine := place(job):
-            self.by_place.setdefault(mine, job)
+        if mine := saves_into(job):
+            self.by_directory.setdefault(mine, job)
 
     def in_the_way(self, job: Job) -> Reason | None:
         """The verdict on a job whose directory another one saves into; None where it is free, or its own."""
-        mine = place(job)
-        writer = self.by_place.get(mine) if mine else None
+        mine = saves_into(job)
+        writer = self.by_directory.get(mine) if mine else None
         if writer is None or writer.id == job.id:
             return None
         return Reason(ReasonCode.CHECKPOINTS, {"writer": writer.id, "writer_account": writer.account})

@@ -117,12 +117,14 @@ def init(config: Path | None, state_dir: Path | None, wait_s: int) -> None:
 
 
 def _measure_context(cards: "NvmlCards", uuid: str, state_dir: Path, wait_s: int) -> None:
-    """One line on it. Never fatal: an estimate has a published figure to go by."""
+    """One line on it. A card that cannot be measured is not fatal: an estimate has a published figure to go by."""
+    from gpuqueue.daemon.serve import using
     from gpuqueue.gpu import context
 
     found = context.measure(cards.read, uuid, wait_s)
     if found.mib is not None:
-        context.keep(state_dir, {uuid: found.mib})
+        with using(state_dir):
+            context.keep(state_dir, {uuid: found.mib})
         click.echo(f"  a bare CUDA context takes {found.mib} MiB, measured ({found.how})")
         return
     before_mib = context.kept(state_dir).get(uuid)

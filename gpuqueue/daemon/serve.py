@@ -40,7 +40,7 @@ def serve(settings: Settings) -> None:
     """Serves until a signal ends it. Jobs go on without it: it owns nothing that they need."""
     state_dir = settings.state_dir
     make_state_dir(state_dir)
-    with _in_plain_words(state_dir):
+    with using(state_dir):
         held = [lock.hold(state_dir / "gpuqueued.lock", str(state_dir))]
         if not settings.simulate_mib:
             held.append(lock.hold_node(settings.node_lock))
@@ -75,14 +75,14 @@ def make_state_dir(state_dir: Path) -> None:
 
 
 @contextlib.contextmanager
-def _in_plain_words(state_dir: Path) -> Iterator[None]:
-    """What the disk cannot do for a start. Raises GpuqueueError(UNAVAILABLE)."""
+def using(state_dir: Path) -> Iterator[None]:
+    """What the disk of the state directory cannot do is said in plain words. Raises GpuqueueError(UNAVAILABLE)."""
     try:
         yield
     except OSError as error:
         raise GpuqueueError(
             ErrorCode.UNAVAILABLE,
-            f"cannot start from {state_dir}: {error.strerror}" + (f": {error.filename}" if error.filename else ""),
+            f"cannot use {state_dir}: {error.strerror}" + (f": {error.filename}" if error.filename else ""),
             "free some space there" if error.errno == errno.ENOSPC else "see that it is a disk that can be written to",
         ) from error
 

@@ -14,7 +14,7 @@ from gpuqueue.core.plan import plan
 from gpuqueue.core.policy import Policy
 from gpuqueue.core.reasons import fields_of, sentence
 from gpuqueue.core.snapshot import Card, Lease, Snapshot
-from gpuqueue.core.writers import place
+from gpuqueue.core.writers import saves_into
 from gpuqueue.wire.states import WAITING_STATES, JobClass
 from tests.core.worlds import policies, snapshots
 
@@ -159,10 +159,10 @@ def test_no_start_saves_where_another_job_saves(snapshot: Snapshot, policy: Poli
     decided = plan(snapshot, policy)
     after = apply(snapshot, decided)
     jobs = {job.id: job for job in snapshot.jobs}
-    begun = [job for job in after.jobs if job.attempt and place(job)]
+    begun = [job for job in after.jobs if job.attempt and saves_into(job)]
     for start in decided.starts:
         job = jobs[start.job_id]
-        beside = [other for other in begun if place(other) == place(job) and other.id != job.id]
+        beside = [other for other in begun if saves_into(other) == saves_into(job) and other.id != job.id]
         event(f"a directory: {job.ask.checkpoint_dir is not None}")
         assert not any(other.state.active for other in beside)
         assert not beside or job.attempt
